@@ -1,0 +1,57 @@
+"""The file that whoever starts a job (operator or local runner) writes and the coordinator reads, once, at its start."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class WorkerConfig(_Frozen):
+    """One worker that may join. Its ordinal (the order of summation) is its place in `TrainerConfig.workers`."""
+
+    name: str
+    group: str
+    share: int
+    """Start share, samples a round."""
+    minimum: int
+    maximum: int
+    """Bounds of the share in samples, both inclusive."""
+
+
+class ShardConfig(_Frozen):
+    """Where a parameter server answers, as ``host:port``."""
+
+    control_address: str
+    tensor_address: str
+
+
+class StopConfig(_Frozen):
+    """When training ends before the script's last epoch; `None` means never for that reason."""
+
+    rounds: int | None = None
+    seconds: float | None = None
+    """Seconds of training since the first grant."""
+    target_name: str | None = None
+    """Name of a reported value (`Session.report`)."""
+    target_at_least: float | None = None
+    target_at_most: float | None = None
+
+
+class TrainerConfig(_Frozen):
+    """Everything the coordinator must know before the first worker joins."""
+
+    job_name: str
+    job_uid: str
+    seed: int
+    global_batch_size: int
+    batch_grain: int = 1
+    workers: tuple[WorkerConfig, ...]
+    shards: tuple[ShardConfig, ...]
+    stop: StopConfig = StopConfig()
+    lease_seconds: float = 15.0
+    """A worker silent for so long is lost."""
+    output: str = ""
+    """Folder, seen from shard 0, for the model."""

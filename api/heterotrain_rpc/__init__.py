@@ -1,0 +1,1 @@
+"""gRPC stubs, certificates and channels shared by operator and trainer."""

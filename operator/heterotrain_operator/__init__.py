@@ -1,0 +1,1 @@
+"""The operator: watches jobs, decides, acts; and the local runner that does the same without Kubernetes."""

@@ -1,0 +1,1 @@
+"""Tensor transport: an interface (`base`) and its carriers."""
