@@ -133,6 +133,11 @@ class SampleSource(Protocol):
         """Samples of the epoch that were taken and are neither committed nor given back."""
         ...
 
+    @property
+    def committed(self) -> int:
+        """Samples of the epoch that commits have used."""
+        ...
+
     def take(self, count: int) -> tuple[SampleRange, ...]:
         """Hand out the next `count` samples (given-back ones first); raises `ValueError` if fewer remain."""
         ...

@@ -1,0 +1,176 @@
+"""The data cursor: which samples of an epoch are free, held by a worker, or used. The coordinator owns it.
+
+Positions are places in the permutation of one epoch (design §3), never dataset indices: who holds the permutation maps
+them. A sample is free, then held (`take`), then committed, or free again (`give_back`) if its worker was lost. So each
+sample of an epoch is committed exactly once, and a loader may end as soon as `is_epoch_over`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+
+from heterotrain_core.types import SampleRange
+
+
+class DataCursor:
+    """Hands out the samples of `epochs` epochs, lowest free position first. Implements `types.SampleSource`.
+
+    Because the lowest position goes first, what a lost worker gave back is handed out before anything new.
+    Memory follows the number of gaps, not the number of samples.
+    """
+
+    def __init__(self, dataset_size: int, epochs: int) -> None:
+        """Raise `ValueError` if there is no sample or no epoch."""
+        if dataset_size < 1:
+            raise ValueError(f"dataset_size must be at least 1, not {dataset_size}: the dataset is empty")
+        if epochs < 1:
+            raise ValueError(f"epochs must be at least 1, not {epochs}")
+        self._dataset_size = dataset_size
+        self._epochs = epochs
+        self._epoch = 0
+        self._free = _Intervals([(0, dataset_size)])
+        self._held = _Intervals([])
+
+    @property
+    def dataset_size(self) -> int:
+        """Samples of one epoch."""
+        return self._dataset_size
+
+    @property
+    def epochs(self) -> int:
+        """Number of epochs in all."""
+        return self._epochs
+
+    @property
+    def epoch(self) -> int:
+        """Epoch that `take` serves, from 0; the last one stays when it is over."""
+        return self._epoch
+
+    @property
+    def remaining(self) -> int:
+        """Samples of the epoch that nobody holds and no commit has used."""
+        return self._free.total
+
+    @property
+    def outstanding(self) -> int:
+        """Samples of the epoch that were taken and are neither committed nor given back."""
+        return self._held.total
+
+    @property
+    def committed(self) -> int:
+        """Samples of the epoch that commits have used."""
+        return self._dataset_size - self._free.total - self._held.total
+
+    @property
+    def is_epoch_over(self) -> bool:
+        """Whether every sample of the epoch is committed."""
+        return self.committed == self._dataset_size
+
+    def take(self, count: int) -> tuple[SampleRange, ...]:
+        """Hand out the `count` lowest free samples, as few ranges as possible; raise `ValueError` if fewer are free."""
+        if not 0 <= count <= self.remaining:
+            raise ValueError(f"cannot take {count} samples of epoch {self._epoch}: {self.remaining} are free")
+        taken = self._free.pop_lowest(count)
+        for start, stop in taken:
+            self._held.add(start, stop)
+        return tuple(SampleRange(self._epoch, start, stop) for start, stop in taken)
+
+    def give_back(self, ranges: Sequence[SampleRange]) -> None:
+        """Return held samples, to be handed out again; raise `ValueError` (and change nothing) if one is not held."""
+        for start, stop in self._release(ranges):
+            self._free.add(start, stop)
+
+    def commit(self, ranges: Sequence[SampleRange]) -> None:
+        """Mark held samples as used; raise `ValueError` (and change nothing) if one is not held."""
+        self._release(ranges)
+
+    def next_epoch(self) -> bool:
+        """Start the next epoch. False if the last one is over; `ValueError` if the present one is not over."""
+        if not self.is_epoch_over:
+            raise ValueError(
+                f"epoch {self._epoch} is not over: {self.remaining} samples are free, {self.outstanding} are held"
+            )
+        if self._epoch + 1 == self._epochs:
+            return False
+        self._epoch += 1
+        self._free.add(0, self._dataset_size)
+        return True
+
+    def _release(self, ranges: Sequence[SampleRange]) -> list[tuple[int, int]]:
+        """Take `ranges` out of what is held, all or none."""
+        for r in ranges:
+            if r.epoch != self._epoch:
+                raise ValueError(f"{_words(r)} is not of the present epoch {self._epoch}")
+        previous: SampleRange | None = None
+        merged = merge_ranges(ranges)
+        for r in sorted(ranges):
+            if previous is not None and r.start < previous.stop and len(r) > 0:
+                raise ValueError(f"{_words(r)} and {_words(previous)} overlap")
+            previous = r if len(r) > 0 else previous
+        for r in merged:
+            if not self._held.covers(r.start, r.stop):
+                raise ValueError(f"{_words(r)} is not held: it was never taken, was given back, or is committed")
+        for r in merged:
+            self._held.remove(r.start, r.stop)
+        return [(r.start, r.stop) for r in merged]
+
+
+def merge_ranges(ranges: Iterable[SampleRange]) -> tuple[SampleRange, ...]:
+    """Sort ranges and join those that touch or overlap; empty ones vanish."""
+    merged: list[SampleRange] = []
+    for r in sorted(r for r in ranges if len(r) > 0):
+        last = merged[-1] if merged else None
+        if last is not None and last.epoch == r.epoch and r.start <= last.stop:
+            merged[-1] = SampleRange(r.epoch, last.start, max(last.stop, r.stop))
+        else:
+            merged.append(r)
+    return tuple(merged)
+
+
+class _Intervals:
+    """A set of integers as sorted, disjoint, never touching half-open intervals."""
+
+    def __init__(self, intervals: Sequence[tuple[int, int]]) -> None:
+        self._starts = [start for start, _ in intervals]
+        self._stops = [stop for _, stop in intervals]
+        self.total = sum(stop - start for start, stop in intervals)
+
+    def add(self, start: int, stop: int) -> None:
+        """Add a non-empty interval that is disjoint from the set."""
+        # Intervals that touch the new one on either side are swallowed by it.
+        low, high = bisect_left(self._stops, start), bisect_right(self._starts, stop)
+        self.total += stop - start
+        if low < high:
+            start, stop = min(start, self._starts[low]), max(stop, self._stops[high - 1])
+        self._starts[low:high] = [start]
+        self._stops[low:high] = [stop]
+
+    def covers(self, start: int, stop: int) -> bool:
+        """Whether all of a non-empty interval is in the set."""
+        i = bisect_right(self._starts, start) - 1
+        return i >= 0 and stop <= self._stops[i]
+
+    def remove(self, start: int, stop: int) -> None:
+        """Remove a non-empty interval that the set covers."""
+        i = bisect_right(self._starts, start) - 1
+        first, last = self._starts[i], self._stops[i]
+        rest = [(a, b) for a, b in ((first, start), (stop, last)) if a < b]
+        self._starts[i : i + 1] = [a for a, _ in rest]
+        self._stops[i : i + 1] = [b for _, b in rest]
+        self.total -= stop - start
+
+    def pop_lowest(self, count: int) -> list[tuple[int, int]]:
+        """Remove the `count` lowest integers and return them as intervals."""
+        popped: list[tuple[int, int]] = []
+        while count > 0:
+            start = self._starts[0]
+            stop = min(self._stops[0], start + count)
+            self.remove(start, stop)
+            popped.append((start, stop))
+            count -= stop - start
+        return popped
+
+
+def _words(r: SampleRange) -> str:
+    return f"range [{r.start}, {r.stop}) of epoch {r.epoch}"
