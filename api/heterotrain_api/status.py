@@ -1,0 +1,209 @@
+"""The status of a `HeteroTrainJob`: what the job does now, written by the operator only, one write per pass.
+
+Numbers are integers where they can be, so that a status that did not change looks the same. Enumerations are plain
+strings here: an older operator must be able to read what a newer one wrote.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Final, TypeAlias
+
+from pydantic import AwareDatetime, Field, PlainSerializer
+
+from heterotrain_api.fields import INT32_MAX, Count, Message, Resource, keyed_by
+
+MAX_ROWS: Final = 64
+"""Rows of `HeteroTrainJobStatus.workers`; a larger job shows its first ones and the totals."""
+
+
+def format_time(time: datetime) -> str:
+    """`time` as Kubernetes writes it: UTC, whole seconds, ``2026-01-31T12:00:00Z``."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+Time: TypeAlias = Annotated[AwareDatetime, PlainSerializer(format_time, return_type=str, when_used="json")]
+Reason: TypeAlias = Annotated[
+    str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")
+]
+ReadyCount: TypeAlias = Annotated[str, Field(max_length=16, pattern=r"^[0-9]+/[0-9]+$")]
+Percent: TypeAlias = Annotated[int, Field(ge=0, le=1000)]
+Samples: TypeAlias = Annotated[int, Field(ge=0, le=INT32_MAX)]
+
+
+class ConditionStatus(StrEnum):
+    """Whether a condition holds."""
+
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+class WorkerPhase(StrEnum):
+    """What a worker does now (`WorkerRow.phase`)."""
+
+    ABSENT = "Absent"
+    """Its process does not run, or has not joined yet."""
+    JOINED = "Joined"
+    """Joined; the model is not agreed on yet."""
+    TRAINING = "Training"
+    FINISHED = "Finished"
+    """Said goodbye after its last work."""
+    LOST = "Lost"
+    """Connection or lease lost, or it reported an error."""
+
+
+class Condition(Resource):
+    """One aspect of the job, as a statement that is True, False or Unknown."""
+
+    type: Annotated[str, Field(min_length=1, max_length=316)]
+    """Name of the aspect, in CamelCase."""
+    status: ConditionStatus
+    """Whether it holds."""
+    observed_generation: Count = 0
+    """metadata.generation that this statement is about."""
+    last_transition_time: Time
+    """When the status last changed."""
+    reason: Reason
+    """Why, as one word of the documented list."""
+    message: Message = ""
+    """Why, in words, for people."""
+
+
+class Progress(Resource):
+    """How far the training is."""
+
+    epoch: Count = 0
+    """Epoch that is trained now, counted from 0; epochs once all are over."""
+    epochs: Count = 0
+    """Epochs that the script asks for; 0 while not known."""
+    round: Count = 0
+    """Rounds done (updates of the parameters)."""
+    rounds: Count = 0
+    """Rounds that the whole training comes to; 0 while not known."""
+    samples: Count = 0
+    """Samples used up, over all epochs."""
+    step: Annotated[str, Field(max_length=48)] = ""
+    """Rounds done of rounds in all, for display: 120/354."""
+
+
+class Efficiency(Resource):
+    """How well the machines are used, over the last rounds."""
+
+    samples_per_second: Count = 0
+    """Speed of the job, in samples a second."""
+    ideal_samples_per_second: Count = 0
+    """Sum of the workers' own speeds, in samples a second: what could be reached if nobody ever waited."""
+    percent_of_ideal: Percent = 0
+    """Speed of the job in percent of the ideal."""
+
+
+class PlanStatus(Resource):
+    """The plan in force: who gets which share. The shares are in the workers' rows."""
+
+    generation: Count = 0
+    """Number of the newest plan."""
+    applied_generation: Count = 0
+    """Number of the plan that the workers follow now; lower than generation until the newer one is in force."""
+    effective_round: Count = 0
+    """First round of the newest plan."""
+    reason: Message = ""
+    """Why the plan was made, in words."""
+
+
+class WorkerRow(Resource):
+    """One worker."""
+
+    name: Annotated[str, Field(min_length=1, max_length=63)]
+    """Name of the worker in the job: <group>-<index>."""
+    group: Annotated[str, Field(max_length=63)] = ""
+    """Group that the worker belongs to."""
+    pod: Annotated[str, Field(max_length=253)] = ""
+    """Name of its pod."""
+    node: Annotated[str, Field(max_length=253)] = ""
+    """Name of the node that the pod runs on."""
+    phase: Annotated[str, Field(max_length=32)] = WorkerPhase.ABSENT.value
+    """What the worker does now: Absent, Joined, Training, Finished or Lost."""
+    share: Samples = 0
+    """Share in the newest plan, in samples a round."""
+    applied_share: Samples = 0
+    """Share in the worker's last round, in samples."""
+    samples_per_second: Count = 0
+    """Own speed while computing, in samples a second; 0 while not known."""
+    step_milliseconds: Count = 0
+    """Median time from one round to the next, in milliseconds."""
+    wait_milliseconds: Count = 0
+    """Median part of it spent waiting for the others and for transfers, in milliseconds."""
+    message: Message = ""
+    """Last error, or what the worker waits for."""
+
+
+class ReportedValue(Resource):
+    """A value that the script reported."""
+
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    """Name of the value, as given to session.report(<name>=...)."""
+    value: Annotated[str, Field(max_length=64)]
+    """Newest value, as a decimal number."""
+
+
+class Model(Resource):
+    """The trained model."""
+
+    path: Annotated[str, Field(max_length=4096)]
+    """Path of the model file, seen from parameter server 0."""
+    volume: Annotated[str, Field(max_length=253)] = ""
+    """Volume that holds it, as kind/name: persistentVolumeClaim/fashion."""
+    durable: bool = False
+    """Whether the file outlives the job's pods."""
+
+
+class Failure(Resource):
+    """What made the job fail first."""
+
+    pod: Annotated[str, Field(max_length=253)] = ""
+    """Name of the pod."""
+    container: Annotated[str, Field(max_length=63)] = ""
+    """Name of the container."""
+    exit_code: Annotated[int, Field(ge=-INT32_MAX, le=INT32_MAX)] | None = None
+    """Exit code of the container; left out if it never ran."""
+    reason: Reason
+    """Why, as one word of the documented list."""
+    message: Message = ""
+    """Last error line, or what the API server said."""
+
+
+class HeteroTrainJobStatus(Resource):
+    """What the job does now. Written by the operator only."""
+
+    conditions: Annotated[tuple[Condition, ...], Field(max_length=32, json_schema_extra=keyed_by("type"))] = ()
+    """Statements about the job; Succeeded is True or False once it is over."""
+    observed_generation: Count = 0
+    """metadata.generation that the operator has acted on."""
+    state: Annotated[str, Field(max_length=128)] = ""
+    """Summary of the conditions, for display only."""
+    start_time: Time | None = None
+    """When the operator first acted on the job."""
+    completion_time: Time | None = None
+    """When the job was over."""
+    progress: Progress = Progress()
+    """How far the training is."""
+    efficiency: Efficiency = Efficiency()
+    """How well the machines are used, over the last rounds."""
+    staleness_bound: Annotated[int, Field(ge=0, le=INT32_MAX)] | None = None
+    """Bound of the staleness in force; its unit depends on the mode. 0 under BSP: gradients are never stale."""
+    ready_workers: ReadyCount | None = None
+    """Workers that have joined, of all workers: 4/4."""
+    ready_parameter_servers: ReadyCount | None = None
+    """Parameter servers that answer, of all: 2/2."""
+    plan: PlanStatus = PlanStatus()
+    """The plan in force."""
+    workers: Annotated[tuple[WorkerRow, ...], Field(max_length=MAX_ROWS, json_schema_extra=keyed_by("name"))] = ()
+    """One row per worker, the first ones of a larger job."""
+    reported: Annotated[tuple[ReportedValue, ...], Field(max_length=64, json_schema_extra=keyed_by("name"))] = ()
+    """Newest values that the script reported."""
+    model: Model | None = None
+    """The trained model, once it is saved."""
+    failure: Failure | None = None
+    """What made the job fail first."""

@@ -1,0 +1,334 @@
+"""The resource `HeteroTrainJob` in version v1alpha1: what a user writes. Read from top to bottom it is the manual.
+
+The text below each field is its description in the CRD (``kubectl explain``); `heterotrain_api.crd` adds range and
+default from the declaration. Rules over several fields are in `heterotrain_api.rules`, the status in
+`heterotrain_api.status`.
+
+Once the job exists, everything that decides what is computed cannot be changed (`heterotrain_api.immutability`): no
+running process would take the change up. Image pull settings, resources, node selectors, tolerations and templates can
+be edited; pods created from then on use them, running pods stay as they are.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Final
+
+from pydantic import AwareDatetime, BaseModel, Field
+
+from heterotrain_api.contract import API_VERSION
+from heterotrain_api.fields import ATOMIC, INT32_MAX, Argument, Name, Opaque, Quantity, Resource, keyed_by
+from heterotrain_api.status import (
+    Condition,
+    ConditionStatus,
+    Efficiency,
+    Failure,
+    HeteroTrainJobStatus,
+    Model,
+    PlanStatus,
+    Progress,
+    ReportedValue,
+    WorkerPhase,
+    WorkerRow,
+)
+
+__all__ = [
+    "Batch",
+    "Condition",
+    "ConditionStatus",
+    "Device",
+    "Efficiency",
+    "EnvVar",
+    "Failure",
+    "HeteroTrainJob",
+    "HeteroTrainJobSpec",
+    "HeteroTrainJobStatus",
+    "ImagePullPolicy",
+    "Model",
+    "ObjectMeta",
+    "Output",
+    "ParameterServers",
+    "PlanStatus",
+    "PodTemplate",
+    "Progress",
+    "ReportedValue",
+    "Resources",
+    "Stop",
+    "SyncMode",
+    "Synchronization",
+    "Target",
+    "Toleration",
+    "Volume",
+    "WorkerGroup",
+    "WorkerPhase",
+    "WorkerRow",
+]
+
+KIND: Final = "HeteroTrainJob"
+PLURAL: Final = "heterotrainjobs"
+SINGULAR: Final = "heterotrainjob"
+SHORT_NAME: Final = "htj"
+
+MAX_BATCH: Final = 2**20
+MAX_GROUPS: Final = 16
+MAX_REPLICAS: Final = 256
+"""Of one worker group."""
+MAX_PARAMETER_SERVERS: Final = 64
+
+
+class ImagePullPolicy(StrEnum):
+    """When a node pulls an image."""
+
+    ALWAYS = "Always"
+    IF_NOT_PRESENT = "IfNotPresent"
+    NEVER = "Never"
+
+
+class Device(StrEnum):
+    """What a worker computes on."""
+
+    CPU = "CPU"
+    CUDA = "CUDA"
+
+
+class SyncMode(StrEnum):
+    """How workers wait for each other."""
+
+    BSP = "BSP"
+    """Every round waits for the gradients of all workers."""
+
+
+class TolerationOperator(StrEnum):
+    """How a toleration's value is compared with a taint's."""
+
+    EQUAL = "Equal"
+    EXISTS = "Exists"
+
+
+class TaintEffect(StrEnum):
+    """What a taint does to pods that do not tolerate it."""
+
+    NO_SCHEDULE = "NoSchedule"
+    PREFER_NO_SCHEDULE = "PreferNoSchedule"
+    NO_EXECUTE = "NoExecute"
+
+
+class EnvVar(Resource):
+    """One environment variable."""
+
+    name: Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[-._a-zA-Z][-._a-zA-Z0-9]*$")]
+    """Name of the variable. Names that begin with HETEROTRAIN_ are reserved for the job's own settings."""
+    value: Argument = ""
+    """Value of the variable."""
+
+
+class LocalObjectReference(Resource):
+    """An object of the job's namespace."""
+
+    name: Name
+    """Name of the Secret, in the job's namespace."""
+
+
+class Resources(Resource):
+    """Compute resources of a container, as in a pod."""
+
+    requests: Annotated[dict[str, Quantity], Field(max_length=16)] = Field(default_factory=dict)
+    """Amounts that the node must have free, by resource (cpu, memory, nvidia.com/gpu)."""
+    limits: Annotated[dict[str, Quantity], Field(max_length=16)] = Field(default_factory=dict)
+    """Amounts that the container cannot exceed, by resource (cpu, memory, nvidia.com/gpu)."""
+
+
+class Toleration(Resource):
+    """A node taint that the pod accepts, as in a pod."""
+
+    key: Annotated[str, Field(max_length=317)] | None = None
+    """Key of the taint. Without it and with operator Exists every taint is accepted."""
+    operator: TolerationOperator | None = None
+    """How the key's value is compared. Equal if not given."""
+    value: Annotated[str, Field(max_length=63)] | None = None
+    """Value of the taint, for operator Equal."""
+    effect: TaintEffect | None = None
+    """Effect of the taint. Without it all effects are accepted."""
+    toleration_seconds: Annotated[int, Field(ge=0, le=INT32_MAX)] | None = None
+    """Seconds for which a NoExecute taint is accepted. Without it for ever."""
+
+
+class PodTemplate(Resource):
+    """Anything else of a pod. The operator merges its own containers, names and volumes into it."""
+
+    metadata: Opaque | None = None
+    """Labels and annotations of the pods, as in a Pod. Labels below heterotrain.io/ are set by the operator."""
+    spec: Opaque | None = None
+    """Pod spec to start from, as in a Pod. The container named trainer is the one that trains; others run beside it."""
+
+
+class Batch(Resource):
+    """Start value and bounds of one worker's share, in samples a round. They hold for each worker of the group."""
+
+    initial: Annotated[int, Field(ge=1, le=MAX_BATCH)] | None = None
+    """Share of each worker in the first round, in samples, before any speed is known. Equal parts if not given."""
+    min: Annotated[int, Field(ge=1, le=MAX_BATCH)] = 1
+    """Smallest share of each worker, in samples a round."""
+    max: Annotated[int, Field(ge=1, le=MAX_BATCH)] | None = None
+    """Largest share of each worker, in samples a round: what fits the device's memory. globalBatchSize if not given."""
+
+
+class WorkerGroup(Resource):
+    """Workers that are alike: same template, same device, same bounds."""
+
+    name: Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$")]
+    """Name of the group: small letters, digits, -; begins with a letter; not ps. Workers are named <name>-<index>."""
+    replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = 1
+    """Number of workers in the group."""
+    device: Device = Device.CPU
+    """What the workers compute on: CPU, or CUDA for one NVIDIA GPU each."""
+    resources: Resources = Resources()
+    """Requests and limits of each worker's container."""
+    batch: Batch = Batch()
+    """Start value and bounds of each worker's share of the global batch."""
+    node_selector: Annotated[
+        dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=32, default_factory=dict)
+    ]
+    """Labels that a node must have to run a worker of the group."""
+    tolerations: Annotated[tuple[Toleration, ...], Field(max_length=32, json_schema_extra=ATOMIC)] = ()
+    """Node taints that workers of the group accept."""
+    env: Annotated[tuple[EnvVar, ...], Field(max_length=64, json_schema_extra=keyed_by("name"))] = ()
+    """Environment variables of the group's workers; they win over spec.env."""
+    template: PodTemplate | None = None
+    """Anything else of the group's pods."""
+
+
+class ParameterServers(Resource):
+    """The pods that hold the parameters and run the optimizer."""
+
+    replicas: Annotated[int, Field(ge=1, le=MAX_PARAMETER_SERVERS)] = 1
+    """Number of parameter servers; the parameters are spread evenly over them, by bytes."""
+    resources: Resources = Resources()
+    """Requests and limits of each parameter server's container."""
+    template: PodTemplate | None = None
+    """Anything else of the parameter servers' pods."""
+
+
+class PersistentVolumeClaim(Resource):
+    """A claim in the job's namespace."""
+
+    claim_name: Name
+    """Name of the PersistentVolumeClaim, in the job's namespace."""
+
+
+class Volume(Resource):
+    """Where files are kept: exactly one kind of volume, written as in a pod."""
+
+    persistent_volume_claim: PersistentVolumeClaim | None = None
+    """A claim that outlives the job."""
+    empty_dir: Opaque | None = None
+    """Space on the node, gone with the pod: the model must be fetched before the job is deleted."""
+    ephemeral: Opaque | None = None
+    """A claim made for the pod and deleted with it."""
+    nfs: Opaque | None = None
+    """A folder on an NFS server (server, path)."""
+    csi: Opaque | None = None
+    """An inline volume of a CSI driver."""
+
+
+class Output(Resource):
+    """Where the trained model goes."""
+
+    volume: Volume | None = None
+    """Volume for the model; only parameter server 0 mounts it. Without it the model goes when that pod goes."""
+
+
+class Synchronization(Resource):
+    """How workers wait for each other."""
+
+    mode: SyncMode = SyncMode.BSP
+    """How workers wait for each other. BSP: every round waits for the gradients of all workers."""
+    lease_seconds: Annotated[int, Field(ge=2, le=600)] = 15
+    """Seconds without a sign of life after which a worker counts as lost."""
+
+
+class Target(Resource):
+    """A reported value that ends the training once it is reached; exactly one of atLeast and atMost is given."""
+
+    value: Annotated[str, Field(min_length=1, max_length=64)]
+    """Name of the value, as given to session.report(<name>=...) in the script."""
+    at_least: Annotated[float, Field(ge=-1e12, le=1e12)] | None = None
+    """The training ends when the value is this or more, in the value's own unit."""
+    at_most: Annotated[float, Field(ge=-1e12, le=1e12)] | None = None
+    """The training ends when the value is this or less, in the value's own unit."""
+
+
+class Stop(Resource):
+    """Limits that end the training before the script's last epoch; the model is kept. The first one reached counts."""
+
+    rounds: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
+    """Rounds (updates of the parameters) after which the training ends. No limit if not given."""
+    seconds: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
+    """Seconds of training, counted from the first round, after which the training ends. No limit if not given."""
+    target: Target | None = None
+    """A reported value that ends the training once it is reached."""
+
+
+class HeteroTrainJobSpec(Resource):
+    """What to train, on what, and in what shares. Written by users only."""
+
+    image: Annotated[str, Field(min_length=1, max_length=512)]
+    """Container image of the workers: the heterotrain trainer image or one built from it, with the script inside."""
+    image_pull_policy: ImagePullPolicy | None = None
+    """When nodes pull the images. If not given: Always for the tag latest, else IfNotPresent."""
+    image_pull_secrets: Annotated[
+        tuple[LocalObjectReference, ...], Field(max_length=16, json_schema_extra=keyed_by("name"))
+    ] = ()
+    """Secrets with which the nodes pull the images."""
+    command: Annotated[tuple[Argument, ...], Field(min_length=1, max_length=64, json_schema_extra=ATOMIC)]
+    """Command of each worker, one list entry per word; no shell is involved. The script calls heterotrain.join()."""
+    args: Annotated[tuple[Argument, ...], Field(max_length=128, json_schema_extra=ATOMIC)] = ()
+    """Words added to the command."""
+    env: Annotated[tuple[EnvVar, ...], Field(max_length=64, json_schema_extra=keyed_by("name"))] = ()
+    """Environment variables of all workers."""
+    global_batch_size: Annotated[int, Field(ge=1, le=MAX_BATCH)]
+    """Samples of one round, over all workers (B): every update of the parameters is the mean over so many samples."""
+    batch_grain: Annotated[int, Field(ge=1, le=65536)] = 1
+    """Step in which shares change, in samples: a share is batch.min plus a multiple of it."""
+    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 0
+    """Seed of the sample order and of each worker's random numbers. Same seed, same result."""
+    parameter_servers: ParameterServers = ParameterServers()
+    """The pods that hold the parameters and run the optimizer."""
+    workers: Annotated[
+        tuple[WorkerGroup, ...], Field(min_length=1, max_length=MAX_GROUPS, json_schema_extra=keyed_by("name"))
+    ]
+    """Groups of workers, at least one. Groups may differ in every way; workers of one group are alike."""
+    output: Output = Output()
+    """Where the trained model goes."""
+    synchronization: Synchronization = Synchronization()
+    """How workers wait for each other."""
+    stop: Stop = Stop()
+    """Limits that end the training before the script's last epoch."""
+
+
+class ObjectMeta(BaseModel):
+    """The part of an object's metadata that we read."""
+
+    model_config = Resource.model_config
+
+    name: str
+    namespace: str | None = None
+    uid: str | None = None
+    generation: int | None = None
+    resource_version: str | None = None
+    creation_timestamp: AwareDatetime | None = None
+    deletion_timestamp: AwareDatetime | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+class HeteroTrainJob(Resource):
+    """Trains one PyTorch model on workers that are not alike, giving each the share of work that fits its speed."""
+
+    api_version: str = API_VERSION
+    kind: str = KIND
+    metadata: ObjectMeta
+    spec: HeteroTrainJobSpec
+    """What to train, on what, and in what shares. Written by users only."""
+    status: HeteroTrainJobStatus = HeteroTrainJobStatus()
+    """What the job does now. Written by the operator only."""
