@@ -157,7 +157,7 @@ class BspPolicy:
         return None
 
     def samples_before(self, iteration: int) -> int:
-        """Samples of its epoch committed once the version of open round `iteration` exists, if nobody is lost till then.
+        """Samples of its epoch committed once the version of open round `iteration` exists (unless somebody is lost).
 
         What a grant's schedule step is computed from; fixed when the round is opened, hence the same for all workers.
         """

@@ -11,6 +11,10 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 
+MIN_SECONDS_PER_SAMPLE = 1e-15
+"""Smaller slopes are refused: their inverses lose the meaning of a speed."""
+
+
 class InfeasibleError(ValueError):
     """No shares on the grid have the wanted sum."""
 
@@ -75,12 +79,14 @@ def check_grid(total: int, minimum: Sequence[int], maximum: Sequence[int], grain
     if largest < total:
         raise MaximumTooSmallError(
             f"the maximum shares (on the grain of {grain}) sum to {largest}, "
-            f"less than the {total} samples to share out: raise the maximums by {total - largest}, or take fewer samples or more workers"
+            f"less than the {total} samples to share out: "
+            f"raise the maximums by {total - largest}, or take fewer samples or more workers"
         )
     if (total - smallest) % grain:
         raise OffGridError(
             f"{total} samples less the minimum shares ({smallest}) leave {total - smallest}, "
-            f"not a multiple of the grain {grain}: change the minimums or the total by {(total - smallest) % grain}, or take another grain"
+            f"not a multiple of the grain {grain}: "
+            f"change the minimums or the total by {(total - smallest) % grain}, or take another grain"
         )
 
 
@@ -159,8 +165,10 @@ def _check_speeds(fixed_seconds: Sequence[float], seconds_per_sample: Sequence[f
     for i, (a, c) in enumerate(zip(fixed_seconds, seconds_per_sample, strict=True)):
         if not (math.isfinite(a) and a >= 0):
             raise ValueError(f"worker {i}: fixed_seconds must be finite and at least 0, not {a}")
-        if not (math.isfinite(c) and c > 0):
-            raise ValueError(f"worker {i}: seconds_per_sample must be finite and above 0, not {c}")
+        if not (math.isfinite(c) and c >= MIN_SECONDS_PER_SAMPLE):
+            raise ValueError(
+                f"worker {i}: seconds_per_sample must be finite and at least {MIN_SECONDS_PER_SAMPLE}, not {c}"
+            )
     if len(fixed_seconds) != num_workers:
         raise ValueError(f"{len(fixed_seconds)} workers have speeds, {num_workers} have bounds")
 
