@@ -17,9 +17,9 @@ def test_names_and_dtypes_translate_both_ways(name: str) -> None:
 
 
 def test_an_unknown_dtype_is_refused_with_the_allowed_ones() -> None:
-    with pytest.raises(ValueError, match="F64, F32, F16, BF16.*not 'C64'"):
+    with pytest.raises(ValueError, match=r"F64, F32, F16, BF16.*not 'C64'"):
         torch_dtype("C64")
-    with pytest.raises(ValueError, match="torch.bfloat16.*not torch.complex64; convert the tensor"):
+    with pytest.raises(ValueError, match=r"torch.bfloat16.*not torch.complex64; convert the tensor"):
         dtype_name(torch.complex64)
 
 

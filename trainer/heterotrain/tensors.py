@@ -57,7 +57,7 @@ def byte_view(tensor: torch.Tensor) -> memoryview:
         raise ValueError(f"only CPU tensors can be seen as bytes, this one is on {tensor.device}")
     if not tensor.is_contiguous():
         raise ValueError("only contiguous tensors can be seen as bytes; call .contiguous() first")
-    return memoryview(tensor.detach().reshape(-1).view(torch.uint8).numpy())
+    return tensor.detach().reshape(-1).view(torch.uint8).numpy().data
 
 
 def elements(arena: torch.Tensor, dtype: str, offset: int, num_elements: int) -> torch.Tensor:
