@@ -71,8 +71,8 @@ def check_plan(
 def complete_plan(requested: Mapping[str, Share], current: Plan, *, generation: int = 0, reason: str = "") -> Plan:
     """The plan that `requested` asks for: shares that it does not name stay as in `current`.
 
-    `generation` 0 takes the next one. A requested share without a micro-batch keeps the worker's present one. Nothing is
-    checked (`check_plan` does), unknown names stay in so that it sees them.
+    `generation` 0 takes the next one. A requested share without a micro-batch keeps the worker's present one.
+    Nothing is checked (`check_plan` does); unknown names stay in so that it sees them.
     """
     shares = dict(current.shares)
     for worker, share in requested.items():

@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-
 MIN_SECONDS_PER_SAMPLE = 1e-15
 """Smaller slopes are refused: their inverses lose the meaning of a speed."""
 
