@@ -1,0 +1,79 @@
+# Every target sets itself up: a fresh clone needs Python 3.11 or newer, make and git, nothing else.
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+venv := .venv
+bin := $(venv)/bin
+installed := $(venv)/.installed
+
+.PHONY: help venv fmt lint types imports tree generate verify test test-integration test-e2e \
+  data demo bench cluster demo-cluster images lock clean
+
+help: ## Show this list
+	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | \
+	  while IFS=$$'\t' read -r target text; do printf '%-18s %s\n' "$$target" "$$text"; done
+
+venv: $(installed) ## Create .venv and install the project with all extras (again when pyproject.toml changed)
+
+$(installed): pyproject.toml
+	test -x $(bin)/python || $(PYTHON) -m venv $(venv)
+	$(bin)/python -m pip install --quiet --editable '.[operator,trainer,dev]'
+	touch $@
+
+fmt: venv ## Format the code and mend what ruff can mend
+	$(bin)/ruff format
+	$(bin)/ruff check --fix
+
+lint: venv ## Check format and lint rules
+	$(bin)/ruff format --check
+	$(bin)/ruff check
+
+types: venv ## Check types (mypy --strict)
+	$(bin)/mypy
+
+imports: venv ## Check which package may import which
+	$(bin)/lint-imports
+
+tree: ## Check the tree: source roots without __init__.py, shell syntax, no machine paths
+	hack/check-tree.sh
+
+generate: venv ## Write the generated files again: gRPC stubs, CRD, the chart's copy of it
+	PYTHON=$(bin)/python hack/generate.sh
+
+verify: lint types imports tree ## All static checks, and that every generated file is fresh
+	PYTHON=$(bin)/python hack/check-generated.sh
+
+test: venv ## Run the unit and component tests
+	$(bin)/python -m pytest tests/unit tests/component
+
+test-integration: venv ## Run the operator's tests against a real API server
+	PYTHON=$(bin)/python hack/test-integration.sh
+
+test-e2e: venv ## Run the end-to-end tests on the cluster that `make cluster` made
+	PYTHON=$(bin)/python hack/test-e2e.sh
+
+data: ## Fetch the Fashion-MNIST files into a cache folder (no root)
+	hack/fetch-fashion-mnist.sh
+
+demo: venv data ## Train Fashion-MNIST on 2 parameter servers and 4 unequal workers; report in demo-report/
+	PYTHON=$(bin)/python hack/demo.sh
+
+bench: venv ## Measure the round trip and the tensor transport on this machine
+	PYTHON=$(bin)/python hack/bench.sh
+
+images: ## Build the operator, trainer and examples images with Docker
+	hack/build-images.sh
+
+cluster: ## Create a kind cluster; where no image registry can be reached, from packages
+	hack/cluster.sh
+
+demo-cluster: venv ## Cluster, images, operator, and examples/fashion.yaml on four unequal nodes
+	PYTHON=$(bin)/python hack/demo-cluster.sh
+
+lock: venv ## Write the hash-pinned requirement files of both images again
+	PYTHON=$(bin)/python hack/lock.sh
+
+clean: ## Remove caches, reports and runs (not .venv)
+	rm -rf demo-report report runs dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Write every generated file again, in place: gRPC stubs, the CRD, the chart's copy of the CRD.
+# Usage: [PYTHON=.venv/bin/python] hack/generate.sh
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+python=${PYTHON:-.venv/bin/python}
+
+PYTHON=$python hack/generate-stubs.sh
+
+crd=crds/heterotrainjobs.yaml
+new=$(mktemp)
+trap 'rm -f "$new"' EXIT
+"$python" -m heterotrain_api.crd > "$new"   # not straight into place: a failing generator must not empty the file
+cat "$new" > "$crd"
+
+for chart in charts/*/Chart.yaml; do
+  [[ -e $chart ]] || continue
+  install -D -m 644 "$crd" "$(dirname "$chart")/crds/$(basename "$crd")"
+done
