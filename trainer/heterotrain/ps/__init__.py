@@ -1,0 +1,1 @@
+"""The parameter server: gradients in, versions out. Never imports user code."""
