@@ -109,15 +109,13 @@ class Layout:
 
     def extents_of(self, shard: int, *, pushed: bool) -> tuple[Extent, ...]:
         """A shard's extents; with `pushed` only those that a gradient covers (all but frozen tensors)."""
-        return tuple(
-            e for e in self.extents if e.shard == shard and not (pushed and e.kind is TensorKind.FROZEN)
-        )
+        return tuple(e for e in self.extents if e.shard == shard and not (pushed and e.kind is TensorKind.FROZEN))
 
 
 def make_layout(tensors: tuple[TensorSpec, ...], num_shards: int) -> Layout:
     """Lay `tensors` out over `num_shards` shards.
 
-    Raises `ValueError` if there is no shard, a dtype is unknown, or a name appears twice.
+    Raises `ValueError` if there is no shard, a dtype is unknown, a size is negative, or a name appears twice.
     """
     _check(tensors, num_shards)
     order = sorted({(t.kind, t.dtype) for t in tensors})
@@ -170,7 +168,10 @@ def _check(tensors: tuple[TensorSpec, ...], num_shards: int) -> None:
     names: set[str] = set()
     for tensor in tensors:
         if tensor.dtype not in DTYPE_BYTES:
-            raise ValueError(f"tensor `{tensor.name}`: dtype must be one of {', '.join(DTYPE_BYTES)}, not {tensor.dtype}")
+            known = ", ".join(DTYPE_BYTES)
+            raise ValueError(f"tensor `{tensor.name}`: dtype must be one of {known}, not {tensor.dtype}")
+        if any(n < 0 for n in tensor.shape):
+            raise ValueError(f"tensor `{tensor.name}`: shape must have no negative size, not {tensor.shape}")
         if tensor.name in names:
             raise ValueError(f"tensor `{tensor.name}` appears twice")
         names.add(tensor.name)
