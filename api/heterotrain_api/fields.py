@@ -59,6 +59,9 @@ Argument: TypeAlias = Annotated[str, Field(max_length=4096)]
 Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=253)]
 """Name of a Kubernetes object."""
 
+LabelValue: TypeAlias = Annotated[str, Field(max_length=63, pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$")]
+"""Value of a label."""
+
 Message: TypeAlias = Annotated[str, Field(max_length=1024)]
 
 Quantity: TypeAlias = Annotated[

@@ -17,7 +17,7 @@ from typing import Annotated, Final
 from pydantic import AwareDatetime, BaseModel, Field
 
 from heterotrain_api.contract import API_VERSION
-from heterotrain_api.fields import ATOMIC, INT32_MAX, Argument, Name, Opaque, Quantity, Resource, keyed_by
+from heterotrain_api.fields import ATOMIC, INT32_MAX, Argument, LabelValue, Name, Opaque, Quantity, Resource, keyed_by
 from heterotrain_api.status import (
     Condition,
     ConditionStatus,
@@ -186,9 +186,7 @@ class WorkerGroup(Resource):
     """Requests and limits of each worker's container."""
     batch: Batch = Batch()
     """Start value and bounds of each worker's share of the global batch."""
-    node_selector: Annotated[
-        dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=32, default_factory=dict)
-    ]
+    node_selector: Annotated[dict[str, LabelValue], Field(max_length=32)] = Field(default_factory=dict)
     """Labels that a node must have to run a worker of the group."""
     tolerations: Annotated[tuple[Toleration, ...], Field(max_length=32, json_schema_extra=ATOMIC)] = ()
     """Node taints that workers of the group accept."""
@@ -217,7 +215,7 @@ class PersistentVolumeClaim(Resource):
 
 
 class Volume(Resource):
-    """Where files are kept: exactly one kind of volume, written as in a pod."""
+    """Where files are kept: exactly one kind of volume. `to_document` gives it as a pod has it."""
 
     persistent_volume_claim: PersistentVolumeClaim | None = None
     """A claim that outlives the job."""
@@ -234,7 +232,7 @@ class Volume(Resource):
 class Output(Resource):
     """Where the trained model goes."""
 
-    volume: Volume | None = None
+    volume: Annotated[Volume | None, Field(json_schema_extra={"minProperties": 1, "maxProperties": 1})] = None
     """Volume for the model; only parameter server 0 mounts it. Without it the model goes when that pod goes."""
 
 

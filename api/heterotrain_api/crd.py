@@ -1,0 +1,233 @@
+"""Makes the CustomResourceDefinition from the models: ``python -m heterotrain_api.crd`` prints it.
+
+Pydantic's JSON schema is not yet structural: references are inlined, titles and ``null`` branches dropped, integers or
+strings written as Kubernetes wants them; range and default are added to each description, the rules to their places.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+from heterotrain_api.contract import GROUP, VERSION
+from heterotrain_api.fields import INT32_MAX, INT_OR_STRING
+from heterotrain_api.immutability import IMMUTABLE, SAME_GROUPS
+from heterotrain_api.rules import RULES
+from heterotrain_api.v1alpha1 import (
+    KIND,
+    PLURAL,
+    SHORT_NAME,
+    SINGULAR,
+    HeteroTrainJob,
+    HeteroTrainJobSpec,
+    HeteroTrainJobStatus,
+)
+from heterotrain_api.yaml_text import to_yaml
+
+Schema = dict[str, Any]
+
+VALIDATIONS: Final = "x-kubernetes-validations"
+
+_KEPT: Final = (
+    "description",
+    "type",
+    "format",
+    "enum",
+    "pattern",
+    "minLength",
+    "maxLength",
+    "minimum",
+    "maximum",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+)
+_BOUNDS: Final = {"minimum", "maximum", "pattern", "minLength", "maxLength"}
+
+_COLUMNS: Final = (
+    ("State", "string", ".status.state", "What the job does now."),
+    ("Step", "string", ".status.progress.step", "Rounds done of rounds in all."),
+    ("Samples/s", "integer", ".status.efficiency.samplesPerSecond", "Speed of the job, in samples a second."),
+    ("Workers", "string", ".status.readyWorkers", "Workers that have joined, of all."),
+    ("PS", "string", ".status.readyParameterServers", "Parameter servers that answer, of all."),
+    ("Staleness", "integer", ".status.stalenessBound", "Bound of the staleness in force."),
+    ("Age", "date", ".metadata.creationTimestamp", "Time since the job was created."),
+)
+
+_API_VERSION: Final = f"Version of this object's schema: {GROUP}/{VERSION}."
+_KIND: Final = f"Kind of this object: {KIND}."
+
+
+def structural(schema: Mapping[str, Any], defs: Mapping[str, Any], *, defaults: bool) -> Schema:
+    """A pydantic JSON schema as a structural one, with references into `defs` inlined.
+
+    Raises `ValueError` for what has no structural form, so that a new kind of field is noticed at generation.
+    """
+    node = _resolve(schema, defs)
+    unsupported = {"allOf", "oneOf", "const", "exclusiveMinimum", "exclusiveMaximum", "prefixItems"} & node.keys()
+    if unsupported or ("type" not in node and INT_OR_STRING not in node):
+        raise ValueError(f"no structural form for {sorted(unsupported) or node}; declare the field otherwise")
+    out: Schema = {key: node[key] for key in _KEPT if key in node}
+    if node.get("type") in ("integer", "number"):
+        out["format"] = _number_format(node)
+    if INT_OR_STRING in node:
+        out["anyOf"] = [{"type": "integer"}, {"type": "string"}]
+    if defaults and node.get("default") is not None and node["default"] not in ([], {}):
+        out["default"] = node["default"]
+    if "items" in node:
+        out["items"] = structural(node["items"], defs, defaults=defaults)
+    if "properties" in node:
+        out["properties"] = {
+            name: _property(item, defs, required=name in node.get("required", ()), defaults=defaults)
+            for name, item in node["properties"].items()
+        }
+        if node.get("required"):
+            out["required"] = list(node["required"])
+    elif isinstance(node.get("additionalProperties"), dict):
+        out["additionalProperties"] = structural(node["additionalProperties"], defs, defaults=defaults)
+    return out | {key: value for key, value in node.items() if key.startswith("x-kubernetes-")}
+
+
+def _resolve(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Schema:
+    """Follow ``$ref``, take the branch that is not null, hoist the bounds of an integer or string."""
+    node = dict(schema)
+    if "$ref" in node:
+        target = defs[node.pop("$ref").removeprefix("#/$defs/")]
+        node = _resolve(target, defs) | node
+    if "anyOf" in node:
+        branches = [branch for branch in node.pop("anyOf") if branch.get("type") != "null"]
+        if INT_OR_STRING in node:
+            for branch in branches:
+                node |= {key: value for key, value in branch.items() if key in _BOUNDS}
+        elif len(branches) == 1:
+            node = _resolve(branches[0], defs) | node
+        else:
+            raise ValueError(f"no structural form for a union of {len(branches)} types")
+    return node
+
+
+def _property(schema: Mapping[str, Any], defs: Mapping[str, Any], *, required: bool, defaults: bool) -> Schema:
+    out = structural(schema, defs, defaults=defaults)
+    nullable = any(branch.get("type") == "null" for branch in schema.get("anyOf", ()))
+    if defaults and not required and not nullable and "properties" in out:
+        # An object that is left out gets the defaults inside it. They are written out: the API server holds the rules
+        # against a default as it stands.
+        inner = {name: item["default"] for name, item in out["properties"].items() if "default" in item}
+        out["default"] = {name: value for name, value in inner.items() if value != {}}
+    sentences = [out.get("description", ""), _range_sentence(out), _default_sentence(out)]
+    return {"description": " ".join(s for s in sentences if s)} | {k: v for k, v in out.items() if k != "description"}
+
+
+def _number_format(node: Mapping[str, Any]) -> str:
+    if node["type"] == "number":
+        return "double"
+    return "int32" if node.get("maximum", INT32_MAX + 1) <= INT32_MAX else "int64"
+
+
+def _range_sentence(schema: Schema) -> str:
+    if "enum" in schema:
+        return f"One of {', '.join(schema['enum'])}."
+    for low, high, unit in (
+        ("minimum", "maximum", ""),
+        ("minLength", "maxLength", " characters"),
+        ("minItems", "maxItems", " entries"),
+        ("minProperties", "maxProperties", " entries"),
+    ):
+        if high in schema and INT_OR_STRING not in schema:
+            return between(schema.get(low), schema[high], unit)
+    return ""
+
+
+def between(low: float | None, high: float, unit: str = "") -> str:
+    """The range in words: ``Between 1 and 64.``, ``At most 16 entries.``, ``Exactly 1 entry.``."""
+    if low == high:
+        return f"Exactly {high:.15g}{unit}." if high != 1 else f"Exactly 1{unit.replace('entries', 'entry')}."
+    return f"At most {high:.16g}{unit}." if low is None else f"Between {low:.16g} and {high:.16g}{unit}."
+
+
+def _default_sentence(schema: Schema) -> str:
+    default = schema.get("default")
+    if default is None or isinstance(default, dict):
+        return ""
+    return f"Default: {default}." if default != "" else "Default: empty."
+
+
+def node_at(schema: Schema, path: str) -> Schema:
+    """The part of `schema` that describes `path` (``spec.workers[*].batch``); raises `KeyError` if there is none."""
+    for name in re.findall(r"[^.\[\]]+", path):
+        schema = schema["items"] if name == "*" else schema["properties"][name]
+    return schema
+
+
+def _add_rule(root: Schema, path: str, cel: str, message: str, field: str) -> None:
+    entry = {"rule": cel, "message": message}
+    if field.startswith(".metadata"):  # metadata has no properties in the schema to point to
+        entry["message"] = f"{field.lstrip('.')} {message}"
+    elif field:
+        node_at(root, f"{path}{field}")
+        entry["fieldPath"] = field
+    node_at(root, path).setdefault(VALIDATIONS, []).append(entry)
+
+
+def job_schema() -> Schema:
+    """The structural schema of a `HeteroTrainJob`, with its rules."""
+    spec, status = (model.model_json_schema(by_alias=True) for model in (HeteroTrainJobSpec, HeteroTrainJobStatus))
+    root: Schema = {
+        "description": HeteroTrainJob.__doc__,
+        "type": "object",
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"description": _API_VERSION, "type": "string"},
+            "kind": {"description": _KIND, "type": "string"},
+            "metadata": {"type": "object"},
+            "spec": structural(spec, spec.get("$defs", {}), defaults=True),
+            "status": structural(status, status.get("$defs", {}), defaults=False),
+        },
+    }
+    for rule in (*RULES, SAME_GROUPS):
+        _add_rule(root, rule.path, rule.cel, rule.message, rule.field)
+    for fixed in IMMUTABLE:
+        _add_rule(root, fixed.path, fixed.cel, fixed.message, f".{fixed.field}")
+    return root
+
+
+def crd() -> dict[str, Any]:
+    """The CustomResourceDefinition. It has no ``status``, so that tools that compare do not see a difference."""
+    columns = [
+        {"name": name, "type": kind, "jsonPath": path, "description": text} for name, kind, path, text in _COLUMNS
+    ]
+    version = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "additionalPrinterColumns": columns,
+        "schema": {"openAPIV3Schema": job_schema()},
+        "subresources": {"status": {}},
+    }
+    names = {
+        "kind": KIND,
+        "listKind": f"{KIND}List",
+        "plural": PLURAL,
+        "singular": SINGULAR,
+        "shortNames": [SHORT_NAME],
+        # Not in the category `all`: a job is looked for by its name, and its pods are there already.
+        "categories": ["heterotrain"],
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "spec": {"group": GROUP, "names": names, "scope": "Namespaced", "versions": [version]},
+    }
+
+
+def crd_yaml() -> str:
+    """The CRD as the text of ``crds/heterotrainjobs.yaml``."""
+    return "# Generated by `python -m heterotrain_api.crd`; do not edit.\n" + to_yaml(crd())
+
+
+if __name__ == "__main__":
+    sys.stdout.write(crd_yaml())

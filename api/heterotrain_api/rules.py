@@ -1,0 +1,288 @@
+"""Rules over several fields of a `HeteroTrainJob`, each declared once: as CEL for the API server and as Python.
+
+`heterotrain_api.crd` puts the CEL into the schema, `heterotrain_api.validation` calls the predicate; both give the same
+message. A predicate sees a model that the schema has accepted, with defaults in place, as a CEL expression does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from heterotrain_api.names import MAX_LABEL, NAME_BUDGET, PS_GROUP
+from heterotrain_api.v1alpha1 import Batch, EnvVar, HeteroTrainJob, HeteroTrainJobSpec, Target, Toleration, WorkerGroup
+
+RESERVED_ENV_PREFIX: Final = "HETEROTRAIN_"
+JOB_NAME_PATTERN: Final = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`cel` and `holds` say the same about the object at `path`."""
+
+    path: str
+    """Where the rule stands: field names joined by ``.``, ``[*]`` for the items of a list; empty: the whole job."""
+    cel: str
+    message: str
+    """What must be, and what to do."""
+    holds: Callable[[Any], bool]
+    """The rule on the model of the object at `path`."""
+    field: str = ""
+    """The field to blame, relative to `path`: ``.name``."""
+
+
+def smallest_start(group: WorkerGroup) -> int:
+    """Smallest share that each worker of the group may start with."""
+    return group.batch.min if group.batch.initial is None else group.batch.initial
+
+
+def largest_share(group: WorkerGroup, spec: HeteroTrainJobSpec) -> int:
+    """Largest share on the grain that each worker of the group may ever have."""
+    maximum = spec.global_batch_size if group.batch.max is None else group.batch.max
+    return group.batch.min + (maximum - group.batch.min) // spec.batch_grain * spec.batch_grain
+
+
+def largest_start(group: WorkerGroup, spec: HeteroTrainJobSpec) -> int:
+    """Largest share that each worker of the group may start with."""
+    return largest_share(group, spec) if group.batch.initial is None else group.batch.initial
+
+
+def _sum(spec: HeteroTrainJobSpec, share: Callable[[WorkerGroup], int]) -> int:
+    return sum(group.replicas * share(group) for group in spec.workers)
+
+
+def _minimum_fits(spec: HeteroTrainJobSpec) -> bool:
+    return _sum(spec, lambda group: group.batch.min) <= spec.global_batch_size
+
+
+def _maximum_suffices(spec: HeteroTrainJobSpec) -> bool:
+    return _sum(spec, lambda group: largest_share(group, spec)) >= spec.global_batch_size
+
+
+def _on_grain(spec: HeteroTrainJobSpec) -> bool:
+    return (spec.global_batch_size - _sum(spec, lambda group: group.batch.min)) % spec.batch_grain == 0
+
+
+def _initial_on_grain(spec: HeteroTrainJobSpec) -> bool:
+    return all(
+        group.batch.initial is None or (group.batch.initial - group.batch.min) % spec.batch_grain == 0
+        for group in spec.workers
+    )
+
+
+def _all_initial_sum_up(spec: HeteroTrainJobSpec) -> bool:
+    if any(group.batch.initial is None for group in spec.workers):
+        return True
+    return _sum(spec, smallest_start) == spec.global_batch_size
+
+
+def _some_initial_leave_room(spec: HeteroTrainJobSpec) -> bool:
+    given = [group.batch.initial is not None for group in spec.workers]
+    if all(given) or not any(given):
+        return True
+    lowest, highest = _sum(spec, smallest_start), _sum(spec, lambda group: largest_start(group, spec))
+    return lowest <= spec.global_batch_size <= highest
+
+
+def _is_job_name(job: HeteroTrainJob) -> bool:
+    name = job.metadata.name
+    edges = name[:1].isalpha() and name[-1:] != "-"
+    return edges and all(c in "abcdefghijklmnopqrstuvwxyz0123456789-" for c in name)
+
+
+def _names_fit(job: HeteroTrainJob) -> bool:
+    return all(len(job.metadata.name) + len(group.name) <= NAME_BUDGET for group in job.spec.workers)
+
+
+def _ps_names_fit(job: HeteroTrainJob) -> bool:
+    return len(job.metadata.name) + len(PS_GROUP) <= NAME_BUDGET
+
+
+def _not_reserved(variable: EnvVar) -> bool:
+    return not variable.name.startswith(RESERVED_ENV_PREFIX)
+
+
+def _has_one_bound(target: Target) -> bool:
+    return (target.at_least is None) != (target.at_most is None)
+
+
+def _min_to_max(batch: Batch) -> bool:
+    return batch.max is None or batch.min <= batch.max
+
+
+def _initial_from_min(batch: Batch) -> bool:
+    return batch.initial is None or batch.min <= batch.initial
+
+
+def _initial_to_max(batch: Batch) -> bool:
+    return batch.initial is None or batch.max is None or batch.initial <= batch.max
+
+
+def _key_or_exists(toleration: Toleration) -> bool:
+    return bool(toleration.key) or toleration.operator == "Exists"
+
+
+def _exists_without_value(toleration: Toleration) -> bool:
+    return toleration.operator != "Exists" or not toleration.value
+
+
+def _seconds_for_no_execute(toleration: Toleration) -> bool:
+    return toleration.toleration_seconds is None or toleration.effect == "NoExecute"
+
+
+def _not_ps(group: WorkerGroup) -> bool:
+    return group.name != PS_GROUP
+
+
+def _reserved_env_rule(path: str) -> Rule:
+    return Rule(
+        path,
+        f"!self.name.startsWith('{RESERVED_ENV_PREFIX}')",
+        f"must not begin with {RESERVED_ENV_PREFIX}: these names are set by the job itself; choose another name",
+        _not_reserved,
+        field=".name",
+    )
+
+
+# The expressions below use these for a worker group `w`.
+_MAX = "(has(w.batch.max) ? w.batch.max : self.globalBatchSize)"
+_LARGEST = f"(w.batch.min + ({_MAX} - w.batch.min) / self.batchGrain * self.batchGrain)"
+_START_LOW = "(has(w.batch.initial) ? w.batch.initial : w.batch.min)"
+_START_HIGH = f"(has(w.batch.initial) ? w.batch.initial : {_LARGEST})"
+_ALL_INITIAL = "self.workers.all(w, has(w.batch.initial))"
+
+
+def _cel_sum(share: str) -> str:
+    return f"self.workers.map(w, w.replicas * {share}).sum()"
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    Rule(
+        "",
+        f"self.metadata.name.matches('{JOB_NAME_PATTERN}')",
+        "must consist of small letters, digits and -, begin with a letter and not end with -: "
+        "pods and services are named after the job",
+        _is_job_name,
+        field=".metadata.name",
+    ),
+    Rule(
+        "",
+        f"self.spec.workers.all(w, self.metadata.name.size() + w.name.size() <= {NAME_BUDGET})",
+        f"must have, together with the name of any worker group, at most {NAME_BUDGET} characters, so that the names "
+        f"of pods (<job>-<group>-<index>-<attempt>) fit into {MAX_LABEL}: shorten the job's or the group's name",
+        _names_fit,
+        field=".metadata.name",
+    ),
+    Rule(
+        "",
+        f"self.metadata.name.size() <= {NAME_BUDGET - len(PS_GROUP)}",
+        f"must have at most {NAME_BUDGET - len(PS_GROUP)} characters, so that the names of pods "
+        f"(<job>-{PS_GROUP}-<index>-<attempt>) fit into {MAX_LABEL}",
+        _ps_names_fit,
+        field=".metadata.name",
+    ),
+    _reserved_env_rule("spec.env[*]"),
+    _reserved_env_rule("spec.workers[*].env[*]"),
+    Rule(
+        "spec.workers[*]",
+        f"self.name != '{PS_GROUP}'",
+        f"must not be {PS_GROUP}: the parameter servers have that name; choose another",
+        _not_ps,
+        field=".name",
+    ),
+    Rule(
+        "spec.workers[*].batch",
+        "!has(self.max) || self.min <= self.max",
+        "must be at most max of the same group",
+        _min_to_max,
+        field=".min",
+    ),
+    Rule(
+        "spec.workers[*].batch",
+        "!has(self.initial) || self.min <= self.initial",
+        "must be at least min of the same group",
+        _initial_from_min,
+        field=".initial",
+    ),
+    Rule(
+        "spec.workers[*].batch",
+        "!has(self.initial) || !has(self.max) || self.initial <= self.max",
+        "must be at most max of the same group",
+        _initial_to_max,
+        field=".initial",
+    ),
+    Rule(
+        "spec.workers[*].tolerations[*]",
+        "(has(self.key) && self.key != '') || (has(self.operator) && self.operator == 'Exists')",
+        "must be given unless operator is Exists",
+        _key_or_exists,
+        field=".key",
+    ),
+    Rule(
+        "spec.workers[*].tolerations[*]",
+        "!has(self.operator) || self.operator != 'Exists' || !has(self.value) || self.value == ''",
+        "must be left out when operator is Exists",
+        _exists_without_value,
+        field=".value",
+    ),
+    Rule(
+        "spec.workers[*].tolerations[*]",
+        "!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",
+        "must be left out unless effect is NoExecute",
+        _seconds_for_no_execute,
+        field=".tolerationSeconds",
+    ),
+    Rule(
+        "spec",
+        f"{_cel_sum('w.batch.min')} <= self.globalBatchSize",
+        "must be at least the sum of replicas x batch.min over all groups: raise it, or lower batch.min or replicas",
+        _minimum_fits,
+        field=".globalBatchSize",
+    ),
+    Rule(
+        "spec",
+        f"{_cel_sum(_LARGEST)} >= self.globalBatchSize",
+        "must be at most the sum of replicas x batch.max over all groups (each batch.max counted down to the grain): "
+        "lower it, or raise batch.max or replicas",
+        _maximum_suffices,
+        field=".globalBatchSize",
+    ),
+    Rule(
+        "spec",
+        f"(self.globalBatchSize - {_cel_sum('w.batch.min')}) % self.batchGrain == 0",
+        "must be the sum of replicas x batch.min over all groups plus a multiple of batchGrain (a share is batch.min "
+        "plus a multiple of it): change globalBatchSize, batch.min or batchGrain",
+        _on_grain,
+        field=".globalBatchSize",
+    ),
+    Rule(
+        "spec",
+        "self.workers.all(w, !has(w.batch.initial) || (w.batch.initial - w.batch.min) % self.batchGrain == 0)",
+        "must have batch.initial equal to batch.min plus a multiple of batchGrain, in each group that gives it",
+        _initial_on_grain,
+        field=".workers",
+    ),
+    Rule(
+        "spec",
+        f"!{_ALL_INITIAL} || {_cel_sum('w.batch.initial')} == self.globalBatchSize",
+        "must have batch.initial such that the sum of replicas x batch.initial is globalBatchSize (all groups give it)",
+        _all_initial_sum_up,
+        field=".workers",
+    ),
+    Rule(
+        "spec",
+        f"{_ALL_INITIAL} || !self.workers.exists(w, has(w.batch.initial)) || "
+        f"({_cel_sum(_START_LOW)} <= self.globalBatchSize && {_cel_sum(_START_HIGH)} >= self.globalBatchSize)",
+        "must have batch.initial such that the groups without it can share what is left of globalBatchSize between "
+        "their batch.min and batch.max",
+        _some_initial_leave_room,
+        field=".workers",
+    ),
+    Rule(
+        "spec.stop.target",
+        "has(self.atLeast) != has(self.atMost)",
+        "must have exactly one of atLeast and atMost",
+        _has_one_bound,
+    ),
+)

@@ -1,0 +1,209 @@
+"""Checks a manifest without a cluster, with the verdict that the API server gives when it validates strictly.
+
+The schema is the one of the CRD, the rules are those whose CEL stands in the CRD: nothing is declared twice. Pure; a
+document is what a YAML or JSON parser returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from heterotrain_api.contract import API_VERSION
+from heterotrain_api.crd import job_schema
+from heterotrain_api.fields import PRESERVE_UNKNOWN
+from heterotrain_api.immutability import IMMUTABLE, SAME_GROUPS, same_groups
+from heterotrain_api.rules import RULES
+from heterotrain_api.schema_check import Fault, Schema, check, join, matches, normalize, unknown_fields
+from heterotrain_api.v1alpha1 import KIND, HeteroTrainJob, HeteroTrainJobSpec, ObjectMeta
+
+__all__ = ["Fault", "InvalidManifestError", "parse", "validate", "validate_update"]
+
+_NAMESPACE: Final = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+_KEY: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+_LABEL_VALUE: Final = "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"
+
+_OPAQUE: Final[Schema] = {PRESERVE_UNKNOWN: True}
+_METADATA: Final[Schema] = {
+    "properties": dict.fromkeys(
+        (
+            "name",
+            "namespace",
+            "labels",
+            "annotations",
+            "generateName",
+            "ownerReferences",
+            "finalizers",
+            "uid",
+            "resourceVersion",
+            "generation",
+            "creationTimestamp",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "managedFields",
+            "selfLink",
+        ),
+        _OPAQUE,
+    )
+}
+
+
+class InvalidManifestError(ValueError):
+    """A manifest that is not a valid `HeteroTrainJob`."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        super().__init__("\n".join(str(fault) for fault in faults))
+        self.faults: Final = tuple(faults)
+        """What is wrong; never empty."""
+
+
+def validate(document: object) -> list[Fault]:
+    """Everything that is wrong with the manifest; empty if the API server would take it.
+
+    Rules over several fields are looked at once the fields by themselves are right, as the API server does.
+    """
+    faults, _ = _examine(document)
+    return faults
+
+
+def parse(document: object) -> HeteroTrainJob:
+    """The job that a manifest describes, with defaults in place; a ``status`` in it is dropped, as the API server does.
+
+    Raises `InvalidManifestError` with all faults.
+    """
+    faults, job = _examine(document)
+    if job is None or faults:
+        raise InvalidManifestError(faults)
+    return job
+
+
+def validate_update(old: HeteroTrainJob, new: HeteroTrainJob) -> list[Fault]:
+    """Changes from `old` to `new`, both valid, that a job does not take once it exists."""
+    faults = []
+    for fixed in IMMUTABLE:
+        before = {_group_key(node, path): node for path, node in _nodes(old, fixed.path)}
+        for path, node in _nodes(new, fixed.path):
+            was = before.get(_group_key(node, path))
+            if was is not None and getattr(was, fixed.attribute) != getattr(node, fixed.attribute):
+                faults.append(Fault(join(path, fixed.field), fixed.message))
+    if not same_groups(old.spec, new.spec):
+        faults.append(Fault(f"{SAME_GROUPS.path}{SAME_GROUPS.field}", SAME_GROUPS.message))
+    return faults
+
+
+def _examine(document: object) -> tuple[list[Fault], HeteroTrainJob | None]:
+    if not isinstance(document, dict):
+        return [Fault("", f"must be an object with apiVersion: {API_VERSION}, kind: {KIND}, metadata and spec")], None
+    foreign = list(_check_kind(document))
+    if foreign:  # another kind has other fields: no use in going on
+        return foreign, None
+    schema = _schema()
+    faults = list(unknown_fields(document, schema, ""))
+    metadata = normalize_metadata(document.get("metadata"))
+    faults += _check_metadata(metadata)
+    spec = normalize(document.get("spec"), schema["properties"]["spec"])
+    faults += check({"spec": spec} if spec is not None else {}, _only_spec(schema), "")
+    if faults:
+        return faults, None
+    job = HeteroTrainJob(
+        metadata=ObjectMeta.model_validate(
+            {key: metadata[key] for key in ("name", "namespace", "labels", "annotations") if key in metadata}
+        ),
+        spec=HeteroTrainJobSpec.model_validate(spec),
+    )
+    return list(broken_rules(job)), job
+
+
+@cache
+def _schema() -> Schema:
+    schema = job_schema()
+    schema["properties"]["metadata"] = _METADATA
+    return schema
+
+
+def _only_spec(schema: Schema) -> Schema:
+    return {"type": "object", "required": ["spec"], "properties": {"spec": schema["properties"]["spec"]}}
+
+
+def _check_kind(document: dict[Any, Any]) -> Iterator[Fault]:
+    for field, want in (("apiVersion", API_VERSION), ("kind", KIND)):
+        if document.get(field) != want:
+            yield Fault(field, f"must be {want}" if field in document else f"is required: {want}")
+
+
+def normalize_metadata(metadata: Any) -> Any:
+    """Metadata as the API server reads it: null is absent, and an empty text as the value of a label or annotation."""
+    if not isinstance(metadata, dict):
+        return metadata
+    given = {key: value for key, value in metadata.items() if value is not None}
+    for field in ("labels", "annotations"):
+        if isinstance(given.get(field), dict):
+            given[field] = {key: "" if value is None else value for key, value in given[field].items()}
+    return given
+
+
+def _check_metadata(metadata: Any) -> Iterator[Fault]:
+    if not isinstance(metadata, dict):
+        yield Fault("metadata", "must be an object with a name")
+        return
+    name = metadata.get("name", "")
+    if name == "":
+        yield Fault("metadata.name", "is required: the job's name, small letters, digits and -")
+    elif not isinstance(name, str):
+        yield Fault("metadata.name", f'must be a string: put it in quotes ("{name}")')
+    namespace = metadata.get("namespace", "default")
+    if not isinstance(namespace, str) or (namespace and not matches(_NAMESPACE, namespace)):
+        yield Fault("metadata.namespace", "must be a string of small letters, digits and -, at most 63 characters")
+    for field in ("labels", "annotations"):
+        yield from _check_string_map(metadata.get(field, {}), f"metadata.{field}", labels=field == "labels")
+
+
+def _check_string_map(value: Any, path: str, *, labels: bool) -> Iterator[Fault]:
+    if not isinstance(value, dict):
+        yield Fault(path, "must be an object (key: value)")
+        return
+    for key, text in value.items():
+        # Keys of annotations may have capitals: the API server lowers them before it looks.
+        name = key if labels or not isinstance(key, str) else key.lower()
+        if not isinstance(name, str) or not matches(_KEY, name):
+            yield Fault(f"{path}.{key}", "must be a name of at most 63 letters, digits, -, _ and ., or prefix/name")
+        if not isinstance(text, str):
+            yield Fault(f"{path}.{key}", f'must be a string: put it in quotes ("{text}")')
+        elif labels and not matches(_LABEL_VALUE, text):
+            yield Fault(
+                f"{path}.{key}",
+                "must have at most 63 letters, digits, -, _ and ., and begin and end with one of the first two",
+            )
+
+
+def broken_rules(job: HeteroTrainJob) -> Iterator[Fault]:
+    """Faults by the rules over several fields."""
+    for rule in RULES:
+        for path, node in _nodes(job, rule.path):
+            if not rule.holds(node):
+                yield Fault(f"{path}{rule.field}".lstrip("."), rule.message)
+
+
+def _nodes(job: HeteroTrainJob, path: str) -> Iterator[tuple[str, Any]]:
+    """The objects at `path`, each with its place in the manifest; none where something on the way is not given."""
+    found: list[tuple[str, Any]] = [("", job)]
+    for segment in path.split(".") if path else ():
+        name = segment.removesuffix("[*]")
+        found = [(join(where, name), _child(node, name)) for where, node in found]
+        if segment.endswith("[*]"):
+            found = [(f"{where}[{i}]", item) for where, items in found for i, item in enumerate(items)]
+        found = [(where, node) for where, node in found if node is not None]
+    yield from found
+
+
+def _child(node: BaseModel, name: str) -> Any:
+    attribute = next(key for key, info in type(node).model_fields.items() if info.alias == name)
+    return getattr(node, attribute)
+
+
+def _group_key(node: Any, path: str) -> str:
+    """What tells which old object a new one is compared with: the name in a list, else the place."""
+    return str(getattr(node, "name", path))
