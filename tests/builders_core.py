@@ -5,7 +5,20 @@ from collections.abc import Iterable, Sequence
 
 from heterotrain_core.bsp import BspPolicy
 from heterotrain_core.cursor import DataCursor
-from heterotrain_core.types import Commit, Decision, EpochEnd, Grant, Plan, SampleRange, Share, TrainingEnd
+from heterotrain_core.types import (
+    Commit,
+    Contribution,
+    Decision,
+    EpochEnd,
+    Grant,
+    Plan,
+    SampleRange,
+    Share,
+    TrainingEnd,
+)
+
+A, B, C = range(3)
+"""Ordinals of the workers a, b, c."""
 
 
 def make_plan(generation: int = 1, **shares: int | Share) -> Plan:
@@ -102,3 +115,29 @@ class Fleet:
     def used(self) -> list[tuple[int, int]]:
         """All samples that commits used up."""
         return positions(r for c in self.commits for r in c.ranges)
+
+
+FIVE_TWO_ONE = make_plan(a=5, b=2, c=Share(1, micro_batch=1))
+
+
+def fleet(dataset_size: int = 80, epochs: int = 1, rounds_ahead: int = 1, max_rounds: int | None = None) -> Fleet:
+    return Fleet(
+        FIVE_TWO_ONE, dataset_size=dataset_size, epochs=epochs, rounds_ahead=rounds_ahead, max_rounds=max_rounds
+    )
+
+
+def grant(worker: int, number: int, start: int, stop: int, *, epoch: int = 0, generation: int = 1) -> Grant:
+    micro_batch = 1 if worker == C else None
+    return Grant(worker, number, number, (SampleRange(epoch, start, stop),), micro_batch, generation)
+
+
+def commit(
+    number: int, samples: dict[int, int], start: int, stop: int, *, scale: float = 1.0, epoch: int = 0
+) -> Commit:
+    total = sum(samples.values())
+    return Commit(
+        number,
+        tuple(Contribution(worker, number, n / total) for worker, n in samples.items()),
+        scale,
+        (SampleRange(epoch, start, stop),),
+    )

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from heterotrain_core.cursor import merge_ranges
+from heterotrain_core.open_round import OpenRound
 from heterotrain_core.shares import proportional
 from heterotrain_core.types import (
-    Commit,
-    Contribution,
     Decision,
     EpochEnd,
     Grant,
     Plan,
-    SampleRange,
     SampleSource,
     TrainingEnd,
 )
@@ -43,34 +39,6 @@ class _Status(Enum):
     DISMISSED = auto()
     """Got `TrainingEnd`."""
     GONE = auto()
-
-
-@dataclass(slots=True)
-class _Round:
-    number: int
-    samples_before: int
-    grants: dict[int, Grant]
-    missing: set[int]
-    refused: set[int] = field(default_factory=set)
-
-    def drop(self, worker: int) -> tuple[SampleRange, ...]:
-        """Take a lost worker out, whether it had finished or not; returns its samples."""
-        grant = self.grants.pop(worker, None)
-        self.missing.discard(worker)
-        self.refused.discard(worker)
-        return grant.ranges if grant else ()
-
-    def commit(self) -> Commit:
-        """Weighted mean of what arrived; what was refused stays in the denominator, what was lost does not."""
-        arrived = [g for _, g in sorted(self.grants.items()) if g.worker not in self.refused]
-        samples = sum(g.samples for g in arrived)
-        denominator = sum(g.samples for g in self.grants.values())
-        return Commit(
-            version=self.number,
-            contributions=tuple(Contribution(g.worker, g.iteration, g.samples / samples) for g in arrived),
-            scale=samples / denominator if samples else 0.0,
-            ranges=merge_ranges(r for g in self.grants.values() for r in g.ranges),
-        )
 
 
 class BspPolicy:
@@ -109,7 +77,7 @@ class BspPolicy:
         self._plan = plan
         self._plan_round = 0
         self._status = [_Status.EXPECTED] * len(names)
-        self._rounds: deque[_Round] = deque()
+        self._rounds: deque[OpenRound] = deque()
         self._version = 0
         self._next_round = 0
         self._stop_reason: str | None = None
@@ -281,7 +249,7 @@ class BspPolicy:
             for (worker, share), n in zip(shares.items(), amounts, strict=True)
             if n > 0
         }
-        self._rounds.append(_Round(number, samples_before, grants, set(grants)))
+        self._rounds.append(OpenRound(number, samples_before, grants, set(grants)))
         self._next_round += 1
         return list(grants.values())
 
@@ -301,7 +269,7 @@ class BspPolicy:
             self._status[worker] = _Status.DISMISSED
         return [TrainingEnd(worker, self._version, reason) for worker in workers]
 
-    def _open_round(self, iteration: int) -> _Round:
+    def _open_round(self, iteration: int) -> OpenRound:
         index = iteration - self._version
         if not 0 <= index < len(self._rounds):
             raise ValueError(f"iteration {iteration} is not open; open are {[r.number for r in self._rounds]}")

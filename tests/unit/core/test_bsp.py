@@ -2,47 +2,19 @@ from collections.abc import Callable
 
 import pytest
 
-from builders_core import Fleet, make_plan
-from heterotrain_core.bsp import DRAINED, EPOCHS_OVER, ROUNDS_OVER, BspPolicy
+from builders_core import FIVE_TWO_ONE, A, B, C, Fleet, commit, fleet, grant, make_plan
+from heterotrain_core.bsp import EPOCHS_OVER, ROUNDS_OVER, BspPolicy
 from heterotrain_core.cursor import DataCursor
 from heterotrain_core.schedule import schedule_step
 from heterotrain_core.types import (
     Commit,
-    Contribution,
     EpochEnd,
     Grant,
     Plan,
     SampleRange,
-    Share,
     SyncPolicy,
     TrainingEnd,
 )
-
-A, B, C = range(3)
-FIVE_TWO_ONE = make_plan(a=5, b=2, c=Share(1, micro_batch=1))
-
-
-def fleet(dataset_size: int = 80, epochs: int = 1, rounds_ahead: int = 1, max_rounds: int | None = None) -> Fleet:
-    return Fleet(
-        FIVE_TWO_ONE, dataset_size=dataset_size, epochs=epochs, rounds_ahead=rounds_ahead, max_rounds=max_rounds
-    )
-
-
-def grant(worker: int, number: int, start: int, stop: int, *, epoch: int = 0, generation: int = 1) -> Grant:
-    micro_batch = 1 if worker == C else None
-    return Grant(worker, number, number, (SampleRange(epoch, start, stop),), micro_batch, generation)
-
-
-def commit(
-    number: int, samples: dict[int, int], start: int, stop: int, *, scale: float = 1.0, epoch: int = 0
-) -> Commit:
-    total = sum(samples.values())
-    return Commit(
-        number,
-        tuple(Contribution(worker, number, n / total) for worker, n in samples.items()),
-        scale,
-        (SampleRange(epoch, start, stop),),
-    )
 
 
 def test_the_policy_is_a_sync_policy_without_timers() -> None:
@@ -109,68 +81,6 @@ def test_as_many_rounds_are_open_ahead_as_asked(rounds_ahead: int, want_open: li
     assert job.policy.next_round == len(want_open) + 1
 
 
-def test_the_first_round_waits_for_everybody_expected_but_not_for_who_left() -> None:
-    job = fleet()
-
-    assert job.join(A) == []
-    assert job.leave(C) == []
-    assert job.join(B)[:2] == [grant(A, 0, 0, 5), grant(B, 0, 5, 7)]
-
-
-def test_a_worker_that_comes_late_or_back_takes_part_from_the_next_opened_round() -> None:
-    job = fleet()
-    job.join(A, B)
-    job.leave(C)
-
-    assert job.join(C) == []
-    assert job.round() == [
-        commit(0, {A: 5, B: 2}, 0, 7), grant(A, 2, 14, 19), grant(B, 2, 19, 21), grant(C, 2, 21, 22)
-    ]  # fmt: skip
-
-
-def test_a_lost_worker_is_out_of_every_open_round_and_its_samples_go_first_again() -> None:
-    job = fleet()
-    job.join()
-    job.round(A, C)
-
-    assert job.leave(B) == [
-        Commit(
-            0,
-            (Contribution(A, 0, 5 / 6), Contribution(C, 0, 1 / 6)),
-            1.0,
-            (SampleRange(0, 0, 5), SampleRange(0, 7, 8)),
-        ),
-        # B held [5, 7) in round 0 and [13, 15) ahead in round 1.
-        Grant(A, 2, 2, (SampleRange(0, 5, 7), SampleRange(0, 13, 15), SampleRange(0, 16, 17)), None, 1),
-        grant(C, 2, 17, 18),
-    ]
-    assert job.round(A, C)[0] == Commit(
-        1, (Contribution(A, 1, 5 / 6), Contribution(C, 1, 1 / 6)), 1.0, (SampleRange(0, 8, 13), SampleRange(0, 15, 16))
-    )
-
-
-def test_a_worker_lost_after_its_done_is_out_too() -> None:
-    job = fleet()
-    job.join()
-    job.round(B)
-    job.leave(B)
-
-    assert job.round(A, C)[0] == Commit(
-        0, (Contribution(A, 0, 5 / 6), Contribution(C, 0, 1 / 6)), 1.0, (SampleRange(0, 0, 5), SampleRange(0, 7, 8))
-    )
-
-
-def test_rounds_that_lost_everybody_are_committed_empty_and_work_waits_for_somebody() -> None:
-    job = fleet()
-    job.join()
-    for worker in (A, B):
-        job.leave(worker)
-
-    assert job.leave(C) == [Commit(0, (), 0.0), Commit(1, (), 0.0)]
-    assert (job.policy.live, job.policy.end_reason, job.cursor.remaining) == ((), None, 80)
-    assert job.join(A)[0] == grant(A, 2, 0, 5)
-
-
 def test_a_refused_gradient_is_used_up_and_stays_in_the_denominator() -> None:
     job = fleet()
     job.join()
@@ -185,15 +95,6 @@ def test_when_all_refuse_only_the_version_moves() -> None:
     decisions = [d for worker in (A, B, C) for d in job.done(worker, refused=True)]
 
     assert decisions[0] == Commit(0, (), 0.0, (SampleRange(0, 0, 8),))
-
-
-def test_the_denominator_is_what_was_granted_less_what_was_lost() -> None:
-    job = fleet()
-    job.join()
-    job.done(B, refused=True)
-    job.leave(C)
-
-    assert job.round(A)[0] == commit(0, {A: 5}, 0, 7, scale=5 / 7)
 
 
 def test_a_plan_is_in_force_for_all_from_the_first_round_not_yet_opened() -> None:
@@ -235,40 +136,6 @@ def test_an_old_plan_or_one_with_strangers_is_refused(plan: Plan, want_message: 
     with pytest.raises(ValueError, match=want_message):
         job.plan(plan)
     assert job.policy.plan == FIVE_TWO_ONE
-
-
-def test_a_drained_worker_finishes_what_it_was_granted_and_is_out_of_later_rounds() -> None:
-    job = fleet()
-    job.join()
-    job.plan(make_plan(2, a=6, c=2))
-
-    assert job.drain(B) == []
-    assert job.round() == [
-        commit(0, {A: 5, B: 2, C: 1}, 0, 8),
-        Grant(A, 2, 2, (SampleRange(0, 16, 22),), None, 2), Grant(C, 2, 2, (SampleRange(0, 22, 24),), None, 2),
-    ]  # fmt: skip
-    assert job.drain(B) == []
-    assert job.round()[:2] == [commit(1, {A: 5, B: 2, C: 1}, 8, 16), TrainingEnd(B, 2, DRAINED)]
-    assert job.leave(B) == []
-    assert job.round()[0] == commit(2, {A: 6, C: 2}, 16, 24)
-
-
-def test_who_is_drained_while_holding_nothing_is_dismissed_at_once() -> None:
-    job = fleet()
-    job.join(A)
-
-    assert job.drain(A) == [TrainingEnd(A, 0, DRAINED)]
-    with pytest.raises(ValueError, match="worker b is not there to be drained"):
-        job.drain(B)
-    assert job.join(B, C)[:2] == [grant(B, 0, 0, 2), grant(C, 0, 2, 3)]
-
-
-def test_a_worker_drained_with_the_last_round_of_an_epoch_gets_no_epoch_end() -> None:
-    job = fleet(dataset_size=8, epochs=2)
-    job.join()
-    job.drain(B)
-
-    assert job.round()[1:4] == [TrainingEnd(B, 1, DRAINED), EpochEnd(A, 0, 1), EpochEnd(C, 0, 1)]
 
 
 def test_a_stop_finishes_the_open_rounds_then_ends() -> None:
