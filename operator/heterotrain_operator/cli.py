@@ -1,0 +1,55 @@
+"""The command line: ``heterotrain``. Puts the subcommands together; each lives in `heterotrain_operator.commands`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from importlib.metadata import EntryPoint, version
+from typing import NoReturn
+
+import typer
+
+from heterotrain_operator.commands import jobs, plan, plugins
+from heterotrain_operator.commands import run as run_commands
+from heterotrain_operator.commands.errors import CommandError
+
+
+def make_app(others: Iterable[EntryPoint] = ()) -> typer.Typer:
+    """Return the application, with the given subcommands of other packages."""
+    app = typer.Typer(
+        name="heterotrain",
+        help="Train one PyTorch model on machines that are not alike.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    app.command()(run_commands.run)
+    app.command()(run_commands.validate)
+    app.command(name="list")(jobs.list_jobs)
+    app.add_typer(plan.app, name="plan")
+    for function in (jobs.logs, jobs.stop, jobs.drain, jobs.checkpoint):
+        app.command()(function)
+    app.command(name="version")(show_version)
+    taken = {command.name for command in app.registered_commands} | {group.name for group in app.registered_groups}
+    taken |= {command.callback.__name__ for command in app.registered_commands if command.callback is not None}
+    for plugin in others:
+        if plugin.name not in taken:
+            plugins.add_plugin(app, plugin)
+    return app
+
+
+def show_version() -> None:
+    """Print the version."""
+    typer.echo(f"heterotrain {version('heterotrain')}")
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line `arguments` (the process's own by default) and end the process."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    app = make_app(plugins.wanted(plugins.installed(), words))
+    try:
+        app(words)
+    except CommandError as error:
+        typer.echo(str(error), err=True)
+        sys.exit(error.code)
+    sys.exit(0)

@@ -1,0 +1,1 @@
+"""The subcommands of ``heterotrain``, one module a theme; each only parses, calls and prints."""

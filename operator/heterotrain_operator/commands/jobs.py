@@ -1,0 +1,127 @@
+"""``heterotrain list``, ``logs``, ``stop``, ``drain``, ``checkpoint``: jobs that run on this machine, or have run."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Annotated, Final
+
+import psutil
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from heterotrain_operator.commands.connect import command, find_job
+from heterotrain_operator.commands.errors import CommandError
+from heterotrain_operator.commands.plan import JobArgument
+from heterotrain_operator.local.registry import LocalJob, Registry, home
+from heterotrain_rpc import control_pb2
+
+POLL_SECONDS: Final = 0.2
+FinishedJobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Name of a job, running or over.")]
+
+
+def list_jobs(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """List the jobs of this machine."""
+    jobs = Registry(home(os.environ)).jobs()
+    if as_json:
+        typer.echo(json.dumps([job_document(job) for job in jobs], indent=2))
+        return
+    if not jobs:
+        typer.echo("no local jobs; `heterotrain run JOB` starts one")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("name", "state", "pid", "report"):
+        table.add_column(column, overflow="fold")
+    for job in jobs:
+        table.add_row(job.entry.job, job.state, str(job.entry.pid) if job.alive else "", job.entry.report)
+    Console().print(table)
+
+
+def job_document(job: LocalJob) -> dict[str, object]:
+    """Return what ``list --json`` says of a job."""
+    entry = job.entry
+    return {
+        "name": entry.job,
+        "state": job.state,
+        "message": entry.message,
+        "uid": entry.uid,
+        "pid": entry.pid if job.alive else None,
+        "manifest": entry.manifest,
+        "report": entry.report,
+        "coordinator": entry.coordinator,
+        "processes": list(entry.processes),
+    }
+
+
+def logs(
+    job: FinishedJobArgument,
+    process: Annotated[
+        str | None, typer.Argument(metavar="[PROCESS]", help="Name, e.g. cpu-0, ps-0, coordinator; without it: all.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job is over.")] = False,
+) -> None:
+    """Print the logs of a job's processes."""
+    found = find_job(job)
+    files = {path.stem: path for path in sorted(found.logs.glob("*.log"))}
+    if process is not None:
+        if process not in files:
+            raise CommandError(f"job {job} has no log of {process}; there are: {', '.join(files) or 'none'}")
+        files = {process: files[process]}
+    offsets = dict.fromkeys(files, 0)
+    while True:
+        # Asked before the files are read: what is written between the two is still shown.
+        alive = find_job(job).alive
+        for name, path in files.items():
+            offsets[name] = _print_from(path, offsets[name], prefix="" if process else f"{name} | ")
+        if not (follow and alive):
+            return
+        time.sleep(POLL_SECONDS)
+
+
+def _print_from(path: Path, offset: int, prefix: str) -> int:
+    with path.open("rb") as file:
+        file.seek(offset)
+        content = file.read()
+    for line in content.decode(errors="replace").splitlines():
+        typer.echo(f"{prefix}{line}")
+    return offset + len(content)
+
+
+def stop(
+    job: JobArgument,
+    now: Annotated[bool, typer.Option("--now", help="Do not finish the round nor save the model.")] = False,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for the end of the job.")] = 60.0,
+) -> None:
+    """Stop a job: the round is finished and the model so far is saved."""
+    found = find_job(job)
+    if not found.alive:
+        raise CommandError(f"job {job} does not run: it is {found.state}")
+    # Asked of the runner, not of the coordinator: the runner ends the processes that do not follow in time.
+    runner = psutil.Process(found.entry.pid)
+    runner.terminate()
+    if now:
+        time.sleep(POLL_SECONDS)
+        runner.terminate()
+    deadline = time.monotonic() + timeout
+    while (found := find_job(job)).alive:
+        if time.monotonic() > deadline:
+            raise CommandError(f"job {job} was told to stop and still runs after {timeout:g} s; --now stops it at once")
+        time.sleep(POLL_SECONDS)
+    typer.echo(f"job {job}: {found.state}: {found.entry.message}")
+
+
+def drain(
+    job: JobArgument, worker: Annotated[str, typer.Argument(metavar="WORKER", help="Name of a worker, e.g. cpu-0.")]
+) -> None:
+    """Let one worker finish its round and leave; the others take over its share."""
+    command(job, control_pb2.CommandRequest(drain=control_pb2.Drain(worker=worker)), timeout_seconds=30)
+    typer.echo(f"{worker} leaves after its present round")
+
+
+def checkpoint(job: JobArgument) -> None:
+    """Write the parameters as they are now beside the final model."""
+    request = control_pb2.CommandRequest(checkpoint=control_pb2.Checkpoint())
+    typer.echo(command(job, request, timeout_seconds=300).path)

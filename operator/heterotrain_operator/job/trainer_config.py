@@ -1,0 +1,132 @@
+"""From a job to what its processes are started with. Pure; shared by the local runner and the operator.
+
+The coordinator reads one file (`TrainerConfig`); every process reads its environment (`Env`), once, when it starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from heterotrain_api.contract import Env, worker_name
+from heterotrain_api.trainer_config import ShardConfig, StopConfig, TrainerConfig, WorkerConfig
+from heterotrain_api.v1alpha1 import EnvVar, HeteroTrainJob, HeteroTrainJobSpec, WorkerGroup
+from heterotrain_core.shares import start_shares
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSlot:
+    """A worker of the job: its name and the group it belongs to. The order of slots is the order of summation."""
+
+    name: str
+    group: WorkerGroup
+
+
+def worker_slots(spec: HeteroTrainJobSpec) -> tuple[WorkerSlot, ...]:
+    """All workers in the order of the manifest."""
+    return tuple(WorkerSlot(worker_name(group.name, i), group) for group in spec.workers for i in range(group.replicas))
+
+
+def trainer_config(job: HeteroTrainJob, *, uid: str, shards: Sequence[ShardConfig], output: str) -> TrainerConfig:
+    """Return what the coordinator must know before the first worker joins.
+
+    `job` has passed validation; `uid` is that of the certificates. `output`: folder, seen from shard 0, for the model.
+    """
+    spec = job.spec
+    return TrainerConfig(
+        job_name=job.metadata.name,
+        job_uid=uid,
+        seed=spec.seed,
+        global_batch_size=spec.global_batch_size,
+        batch_grain=spec.batch_grain,
+        workers=worker_configs(spec),
+        shards=tuple(shards),
+        stop=_stop(spec),
+        lease_seconds=float(spec.synchronization.lease_seconds),
+        output=output,
+    )
+
+
+def worker_configs(spec: HeteroTrainJobSpec) -> tuple[WorkerConfig, ...]:
+    """Each worker with its start share and bounds: ``batch.initial`` where given, equal parts of the rest elsewhere."""
+    slots = worker_slots(spec)
+    minimum = [slot.group.batch.min for slot in slots]
+    maximum = [slot.group.batch.max if slot.group.batch.max is not None else spec.global_batch_size for slot in slots]
+    shares = start_shares(
+        [slot.group.batch.initial for slot in slots],
+        minimum,
+        maximum,
+        spec.global_batch_size,
+        spec.batch_grain,
+        names=[slot.name for slot in slots],
+    )
+    return tuple(
+        WorkerConfig(name=slot.name, group=slot.group.name, share=share, minimum=low, maximum=high)
+        for slot, share, low, high in zip(slots, shares, minimum, maximum, strict=True)
+    )
+
+
+def _stop(spec: HeteroTrainJobSpec) -> StopConfig:
+    target = spec.stop.target
+    return StopConfig(
+        rounds=spec.stop.rounds,
+        seconds=None if spec.stop.seconds is None else float(spec.stop.seconds),
+        target_name=None if target is None else target.value,
+        target_at_least=None if target is None else target.at_least,
+        target_at_most=None if target is None else target.at_most,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """What every process of a job is told about itself."""
+
+    job_name: str
+    job_uid: str
+    name: str
+    """The process's own name in the job."""
+    certificates: str
+    """Folder with its credentials."""
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables."""
+        return {
+            Env.JOB_NAME: self.job_name,
+            Env.JOB_UID: self.job_uid,
+            Env.NAME: self.name,
+            Env.CERTIFICATES: self.certificates,
+        }
+
+
+def ps_environment(member: Membership, *, output: str) -> dict[str, str]:
+    """Environment of a parameter server. `output`: folder for the model."""
+    return {**member.environment(), Env.OUTPUT: output}
+
+
+def coordinator_environment(member: Membership, *, config: str, termination_log: str) -> dict[str, str]:
+    """Environment of the coordinator. `config`: path of the `TrainerConfig`; `termination_log`: file for its
+    outcome.
+    """
+    return {**member.environment(), Env.CONFIG: config, Env.TERMINATION_LOG: termination_log}
+
+
+def worker_environment(
+    member: Membership, spec: HeteroTrainJobSpec, group: WorkerGroup, *, coordinator: str
+) -> dict[str, str]:
+    """Environment of a worker: the user's variables (the group's win), then the job's own, which nobody overrides."""
+    return {
+        **user_environment(spec, group),
+        **member.environment(),
+        Env.COORDINATOR: coordinator,
+        Env.DEVICE: group.device.value,
+    }
+
+
+def user_environment(spec: HeteroTrainJobSpec, group: WorkerGroup) -> Mapping[str, str]:
+    """The variables that the manifest gives to the workers of `group`."""
+    return {variable.name: variable.value for variable in _variables(spec, group)}
+
+
+def _variables(spec: HeteroTrainJobSpec, group: WorkerGroup) -> Iterator[EnvVar]:
+    yield from spec.env
+    yield from group.env

@@ -1,0 +1,94 @@
+"""A job's manifest: read from its file, changed by overrides, checked. What is wrong is told field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from heterotrain_api.v1alpha1 import HeteroTrainJob, HeteroTrainJobSpec, PodTemplate, Resources
+from heterotrain_api.validation import Fault, InvalidManifestError, parse
+from heterotrain_operator.local.overrides import OverrideError, apply_overrides, parse_override
+
+
+class ManifestError(ValueError):
+    """A manifest that cannot be run; `faults` has every reason."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        super().__init__("; ".join(map(str, faults)))
+        self.faults = tuple(faults)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedJob:
+    """A valid job, and the document that it was read from (with overrides)."""
+
+    job: HeteroTrainJob
+    document: Mapping[str, Any]
+
+
+def load_job(path: Path, overrides: Sequence[str] = ()) -> LoadedJob:
+    """Read, change and check a manifest; raises `ManifestError`."""
+    document = read_document(path)
+    try:
+        changes = [parse_override(text) for text in overrides]
+        document = apply_overrides(document, changes, HeteroTrainJob.model_json_schema(by_alias=True))
+    except OverrideError as error:
+        raise ManifestError([Fault("--set", str(error).removeprefix("--set "))]) from None
+    try:
+        return LoadedJob(parse(document), document)
+    except InvalidManifestError as error:
+        raise ManifestError(error.faults) from None
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """Return the one mapping in a YAML file; raises `ManifestError`, with the file as the field."""
+    field = str(path)
+    try:
+        documents = [document for document in yaml.safe_load_all(path.read_text()) if document is not None]
+    except FileNotFoundError:
+        raise ManifestError([Fault(field, "there is no such file")]) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ManifestError([Fault(field, f"cannot be read: {error}")]) from None
+    except yaml.YAMLError as error:
+        raise ManifestError([Fault(field, f"is not YAML: {' '.join(str(error).split())}")]) from None
+    if len(documents) != 1:
+        what = "holds no document" if not documents else f"holds {len(documents)} documents (separated by ---)"
+        raise ManifestError([Fault(field, f"{what}; give a file with one HeteroTrainJob")])
+    if not isinstance(documents[0], dict):
+        raise ManifestError([Fault(field, "must be a mapping with apiVersion, kind, metadata and spec")])
+    return documents[0]
+
+
+def without_meaning_here(spec: HeteroTrainJobSpec) -> tuple[str, ...]:
+    """Return the paths of the settings that a cluster would obey and one machine does not. Pure."""
+    return tuple(_cluster_settings(spec))
+
+
+def _cluster_settings(spec: HeteroTrainJobSpec) -> Iterator[str]:
+    yield "image"
+    if spec.image_pull_policy is not None:
+        yield "imagePullPolicy"
+    if spec.image_pull_secrets:
+        yield "imagePullSecrets"
+    yield from _pod_settings("parameterServers", spec.parameter_servers.resources, spec.parameter_servers.template)
+    for group in spec.workers:
+        here = f"workers.{group.name}"
+        if group.node_selector:
+            yield f"{here}.nodeSelector"
+        if group.tolerations:
+            yield f"{here}.tolerations"
+        yield from _pod_settings(here, group.resources, group.template)
+    if spec.output.volume is not None:
+        yield "output.volume"
+
+
+def _pod_settings(here: str, resources: Resources, template: PodTemplate | None) -> Iterator[str]:
+    if resources.requests:
+        yield f"{here}.resources.requests"
+    yield from (f"{here}.resources.limits.{name}" for name in resources.limits if name != "memory")
+    if template is not None:
+        yield f"{here}.template"

@@ -1,0 +1,70 @@
+"""Pictures of a job's way for its report. The one door to matplotlib, imported only when pictures are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from heterotrain_operator.local.watch import HistoryPoint
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_SIZE_INCHES: Final = (8.0, 4.0)
+
+
+def draw_plots(history: Sequence[HistoryPoint], folder: Path) -> tuple[str, ...]:
+    """Draw throughput, shares and reported values over time into `folder`; returns the names of the files.
+
+    Nothing is drawn of what was never seen. Without matplotlib (extra ``operator``) there are no pictures.
+    """
+    trained = [point for point in history if point.round > 0]
+    if len(trained) < 2:
+        return ()
+    drawings: list[tuple[str, Callable[[Axes, Sequence[HistoryPoint]], None]]] = [
+        ("throughput.png", _throughput),
+        ("shares.png", _shares),
+    ]
+    if any(point.reported for point in trained):
+        drawings.append(("reported.png", _reported))
+    for name, draw in drawings:
+        _draw(folder / name, trained, draw)
+    return tuple(name for name, _ in drawings)
+
+
+def _draw(path: Path, points: Sequence[HistoryPoint], draw: Callable[[Axes, Sequence[HistoryPoint]], None]) -> None:
+    # Figure with its own canvas: no window system, and no global state as pyplot has.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=_SIZE_INCHES, layout="constrained")
+    axes = FigureCanvasAgg(figure).figure.add_subplot()
+    draw(axes, points)
+    axes.set_xlabel("training time, seconds")
+    axes.grid(visible=True, alpha=0.3)
+    axes.legend(fontsize="small")
+    figure.savefig(path, dpi=110)
+
+
+def _throughput(axes: Axes, points: Sequence[HistoryPoint]) -> None:
+    seconds = [point.seconds for point in points]
+    axes.plot(seconds, [point.samples_per_second for point in points], label="reached")
+    axes.plot(seconds, [point.ideal_samples_per_second for point in points], "--", label="ideal")
+    axes.set_ylabel("samples/s")
+    axes.set_ylim(bottom=0)
+
+
+def _shares(axes: Axes, points: Sequence[HistoryPoint]) -> None:
+    seconds = [point.seconds for point in points]
+    for worker in points[-1].shares:
+        axes.step(seconds, [point.shares.get(worker, 0) for point in points], where="post", label=worker)
+    axes.set_ylabel("share, samples a round")
+    axes.set_ylim(bottom=0)
+
+
+def _reported(axes: Axes, points: Sequence[HistoryPoint]) -> None:
+    for name in sorted({name for point in points for name in point.reported}):
+        known = [(point.seconds, point.reported[name]) for point in points if name in point.reported]
+        axes.plot(*zip(*known, strict=True), marker=".", label=name)
+    axes.set_ylabel("reported value")

@@ -1,0 +1,192 @@
+"""What a job leaves behind: its figures, from the coordinator's last state, its outcome and the record of the way.
+Pure.
+
+`heterotrain_operator.local.report_files` writes them; ``report.json`` has the keys that `build` gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from heterotrain_operator.local.cause import Cause
+from heterotrain_operator.local.decide import Outcome, State
+from heterotrain_operator.local.progress import waiting_seconds
+from heterotrain_operator.local.watch import HistoryPoint
+from heterotrain_rpc import control_pb2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What the runner knows when the job is over."""
+
+    job: str
+    uid: str
+    state: State
+    cause: Cause
+    wall_seconds: float
+    """From the start of the first process to the end."""
+    outcome: Outcome | None = None
+    last: control_pb2.JobState | None = None
+    """Newest state of the coordinator; `None`: it never answered."""
+    history: Sequence[HistoryPoint] = ()
+    stretches: Mapping[str, float] | None = None
+    """What ``--speeds`` came to, by worker."""
+
+
+def balance_speed_up(speeds: Sequence[float]) -> float | None:
+    """Return S_balance = sum(v) / (N * min(v)): how much faster perfect balance is than equal shares under BSP.
+
+    `speeds`: own speeds in samples/s. `None` unless all are known (above 0). Source: algorithms.md, section 1.
+    """
+    if not speeds or min(speeds) <= 0:
+        return None
+    return sum(speeds) / (len(speeds) * min(speeds))
+
+
+def build(record: Record) -> dict[str, Any]:
+    """Return the content of ``report.json``. Reported values are at top level too, unless their name is taken."""
+    last = record.last or control_pb2.JobState()
+    outcome = record.outcome
+    reported = dict(outcome.reported) if outcome is not None and outcome.reported else dict(last.reported)
+    reached, ideal = last.mean_samples_per_second, last.ideal_samples_per_second
+    report: dict[str, Any] = {
+        "job": record.job,
+        "uid": record.uid,
+        "state": record.state.value,
+        "reason": record.cause.reason,
+        "message": record.cause.message,
+        "process": record.cause.process,
+        "rounds": outcome.rounds if outcome is not None else last.version,
+        "samples": outcome.samples if outcome is not None else last.samples,
+        "epochs": last.epochs,
+        "global_batch_size": last.global_batch_size,
+        "parameter_servers": last.shards,
+        "training_seconds": last.training_seconds,
+        "wall_seconds": record.wall_seconds,
+        "samples_per_second": reached,
+        "recent_samples_per_second": last.samples_per_second,
+        "ideal_samples_per_second": ideal,
+        "efficiency": reached / ideal if ideal > 0 else None,
+        "s_balance": balance_speed_up([worker.samples_per_second for worker in last.workers]),
+        "reported": reported,
+        "workers": [_worker(worker, record.stretches or {}) for worker in last.workers],
+        "plan": _plan(last),
+        "events": [_event(event) for event in last.events],
+        "history": [asdict(point) for point in record.history],
+    }
+    return {**reported, **report}
+
+
+def _worker(worker: control_pb2.WorkerState, stretches: Mapping[str, float]) -> dict[str, Any]:
+    return {
+        "name": worker.name,
+        "group": worker.group,
+        "share": worker.share_applied or worker.share_wanted,
+        "samples_per_second": worker.samples_per_second,
+        "samples": worker.samples,
+        "rounds": worker.rounds,
+        "refused": worker.refused,
+        "step_seconds": worker.step_seconds,
+        "compute_seconds": worker.compute_seconds,
+        "push_seconds": worker.push_seconds,
+        "pull_seconds": worker.pull_seconds,
+        "data_seconds": worker.data_seconds,
+        "wait_seconds": waiting_seconds(worker),
+        "device": worker.device,
+        "stretch": stretches.get(worker.name),
+        "error": worker.error,
+    }
+
+
+def _plan(last: control_pb2.JobState) -> dict[str, Any]:
+    plan = last.plan
+    return {
+        "generation": plan.generation,
+        "effective_round": plan.effective_round,
+        "reason": plan.reason,
+        "derived": plan.derived,
+        "shares": {share.worker: share.samples for share in plan.shares},
+    }
+
+
+def _event(event: control_pb2.Event) -> dict[str, Any]:
+    return {
+        "seconds": event.seconds,
+        "warning": event.warning,
+        "reason": event.reason,
+        "message": event.message,
+    }
+
+
+def summary_lines(report: Mapping[str, Any]) -> list[str]:
+    """Return what a person wants to read at the end of a job, a few lines."""
+    lines = [
+        f"{report['rounds']} rounds, {report['samples']:,} samples in {report['training_seconds']:.1f} s of training"
+    ]
+    if report["efficiency"] is not None:
+        lines.append(
+            f"reached {report['samples_per_second']:,.0f} of {report['ideal_samples_per_second']:,.0f} samples/s "
+            f"({report['efficiency']:.1%} of ideal{_balance_text(report)})"
+        )
+    lines += [
+        f"{worker['name']}: share {worker['share']}, {worker['samples_per_second']:,.0f} samples/s"
+        for worker in report["workers"]
+    ]
+    lines += [f"{name}: {value:.6g}" for name, value in sorted(report["reported"].items())]
+    return lines
+
+
+def _balance_text(report: Mapping[str, Any]) -> str:
+    speed_up = report["s_balance"]
+    return "" if speed_up is None else f"; balance alone can give {speed_up:.2f} times equal shares"
+
+
+def markdown(report: Mapping[str, Any], plots: Sequence[str]) -> str:
+    """Return ``report.md``; `plots` are the names of the picture files beside it."""
+    head = [f"# {report['job']}: {report['state']}", ""]
+    if report["message"]:
+        head += [f"{report['reason']}: {report['message']}" if report["reason"] else report["message"], ""]
+    figures = [
+        ("rounds", str(report["rounds"])),
+        ("samples", f"{report['samples']:,}"),
+        ("epochs", str(report["epochs"])),
+        ("global batch", str(report["global_batch_size"])),
+        ("training time", f"{report['training_seconds']:.1f} s"),
+        ("reached", f"{report['samples_per_second']:,.1f} samples/s"),
+        ("ideal (sum of own speeds)", f"{report['ideal_samples_per_second']:,.1f} samples/s"),
+        ("efficiency", "unknown" if report["efficiency"] is None else f"{report['efficiency']:.1%}"),
+        ("S_balance", "unknown" if report["s_balance"] is None else f"{report['s_balance']:.2f}"),
+        *((name, f"{value:.6g}") for name, value in sorted(report["reported"].items())),
+    ]
+    columns = ("worker", "group", "share", "samples/s", "samples", "compute ms", "wait ms", "step ms", "device")
+    rows = [_worker_cells(worker) for worker in report["workers"]]
+    parts = [*head, *_table(("figure", "value"), figures)]
+    if rows:
+        parts += ["", "## Workers", "", *_table(columns, rows)]
+    if plots:
+        parts += ["", "## Plots", "", *(f"![{name.removesuffix('.png')}]({name})" for name in plots)]
+    if report["events"]:
+        cells = [(f"{event['seconds']:.1f}", event["reason"], event["message"]) for event in report["events"]]
+        parts += ["", "## Events", "", *_table(("seconds", "reason", "message"), cells)]
+    return "\n".join([*parts, ""])
+
+
+def _worker_cells(worker: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        worker["name"],
+        worker["group"],
+        str(worker["share"]),
+        f"{worker['samples_per_second']:,.1f}",
+        f"{worker['samples']:,}",
+        f"{worker['compute_seconds'] * 1e3:.1f}",
+        f"{worker['wait_seconds'] * 1e3:.1f}",
+        f"{worker['step_seconds'] * 1e3:.1f}",
+        worker["device"],
+    )
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return ["| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |" for line in lines]

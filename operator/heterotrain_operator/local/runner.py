@@ -1,0 +1,274 @@
+"""Runs one job on this machine: observe (exits, states, clock, signals) -> `decide` -> act, in one event loop.
+
+Starting the processes is a task beside that loop, so that whatever goes wrong meanwhile is judged by the same ladder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from heterotrain_api.trainer_config import ShardConfig
+from heterotrain_operator.job.trainer_config import trainer_config
+from heterotrain_operator.local.decide import End, Limits, Observed, Outcome, Progress, State, decide
+from heterotrain_operator.local.process_plan import COORDINATOR, LOOPBACK, ProcessPlan, ready_ports
+from heterotrain_operator.local.progress import Display
+from heterotrain_operator.local.registry import Entry, Registry
+from heterotrain_operator.local.report import Record
+from heterotrain_operator.local.report_files import write_report
+from heterotrain_operator.local.supervisor import Command, Supervisor
+from heterotrain_operator.local.watch import History, HistoryPoint, ask_to_stop, watch
+from heterotrain_rpc import control_pb2
+from heterotrain_rpc.certificates import Credentials
+
+TICK_SECONDS: Final = 0.25
+READY_POLL_SECONDS: Final = 0.05
+STOP_GRACE_SECONDS: Final = 5.0
+"""From SIGTERM to SIGKILL."""
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_STARTING_PHASES: Final = frozenset({control_pb2.PHASE_UNSPECIFIED, control_pb2.PHASE_WAITING})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """How the job ended, and its report."""
+
+    state: State
+    message: str
+    log: Path | None
+    """Log of the process to look at, if one is to blame."""
+    report: Mapping[str, Any]
+
+
+class Runner:
+    """One job, from its first process to its report. Used once."""
+
+    def __init__(self, plan: ProcessPlan, registry: Registry, display: Display, limits: Limits) -> None:
+        self._plan = plan
+        self._registry = registry
+        self._display = display
+        self._limits = limits
+        self._supervisor = Supervisor()
+        self._seen = Observed(now=0.0, job_started=time.monotonic())
+        self._history = History()
+        self._last: control_pb2.JobState | None = None
+        self._coordinator = ""
+        self._credentials: Credentials | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._ending = False
+
+    async def run(self, entry: Entry) -> Result:
+        """Run the job to its end, whatever that is. `entry`: as it stands in the registry while the job runs."""
+        self._registry.write(entry)
+        with _signals(self._on_interrupt):
+            async with self._supervisor:
+                self._tasks.append(asyncio.create_task(self._start(entry)))
+                end = await self._until_end()
+                self._ending = True
+                await self._stop_processes(at_once=end.at_once)
+            await self._cancel_tasks()
+            result = self._report(end)
+        self._plan.folder.forget_credentials()
+        self._registry.write(replace(entry, coordinator="", state=result.state.value, message=result.message))
+        return result
+
+    async def _until_end(self) -> End:
+        while True:
+            self._supervisor.changed.clear()
+            self._raise_failures_of_tasks()
+            verdict = decide(self._observe(), self._limits)
+            if isinstance(verdict, End):
+                return verdict
+            try:
+                await asyncio.wait_for(self._supervisor.changed.wait(), TICK_SECONDS)
+            except TimeoutError:
+                continue
+
+    def _observe(self) -> Observed:
+        now = time.monotonic()
+        outcome = self._seen.outcome or self._read_outcome()
+        self._seen = replace(
+            self._seen,
+            now=now,
+            exits=self._supervisor.exits,
+            running=self._supervisor.running,
+            outcome=outcome,
+            outcome_seen=self._seen.outcome_seen if self._seen.outcome is not None else now,
+        )
+        return self._seen
+
+    def _read_outcome(self) -> Outcome | None:
+        try:
+            return Outcome.from_json(self._plan.folder.outcome.read_text())
+        except (FileNotFoundError, ValueError):
+            # Not there yet, or not whole yet.
+            return None
+
+    # Starting
+
+    async def _start(self, entry: Entry) -> None:
+        plan = self._plan
+        shards = [plan.ps_command(index) for index in range(plan.num_shards)]
+        for command in shards:
+            await self._supervisor.start(command)
+        ports = [await self._ready(command) for command in shards]
+        plan.folder.write_config(
+            trainer_config(
+                plan.job,
+                uid=plan.uid,
+                shards=[
+                    ShardConfig(
+                        control_address=f"{LOOPBACK}:{p['control']}", tensor_address=f"{LOOPBACK}:{p['tensor']}"
+                    )
+                    for p in ports
+                ],
+                output=str(plan.folder.report),
+            )
+        )
+        coordinator = plan.coordinator_command()
+        await self._supervisor.start(coordinator)
+        self._coordinator = f"{LOOPBACK}:{(await self._ready(coordinator))['control']}"
+        workers = [plan.worker_command(slot, self._coordinator) for slot in plan.slots]
+        names = tuple(command.name for command in (*shards, coordinator, *workers))
+        self._registry.write(replace(entry, coordinator=self._coordinator, processes=names))
+        for command in workers:
+            await self._supervisor.start(command)
+        now = time.monotonic()
+        self._seen = replace(self._seen, workers_started=now, absent=frozenset(command.name for command in workers))
+        self._credentials = plan.folder.operator_credentials()
+        self._tasks.append(
+            asyncio.create_task(watch(self._coordinator, self._credentials, self._on_state, self._on_silence))
+        )
+
+    async def _ready(self, command: Command) -> Mapping[str, int]:
+        """Wait for a process to say that it answers; for ever if it never does: the ladder has the deadline."""
+        self._seen = replace(self._seen, starting=command.name)
+        while True:
+            ports = ready_ports(command.log.read_text(errors="replace"))
+            if ports is not None:
+                return ports
+            await asyncio.sleep(READY_POLL_SECONDS)
+
+    # Events
+
+    def _on_state(self, state: control_pb2.JobState) -> None:
+        now = time.monotonic()
+        self._last = state
+        absent = (control_pb2.WORKER_PHASE_ABSENT, control_pb2.WORKER_PHASE_UNSPECIFIED)
+        self._seen = replace(
+            self._seen,
+            progress=Progress.STARTING if state.phase in _STARTING_PHASES else Progress.TRAINING,
+            absent=frozenset(worker.name for worker in state.workers if worker.phase in absent),
+            state_seen=now,
+            silent_since=None,
+        )
+        if state.version > 0:
+            self._history.add(HistoryPoint.from_state(state))
+        self._display.show(state, now)
+
+    def _on_silence(self) -> None:
+        # A coordinator that has left is judged by its exit, not by its silence.
+        if self._seen.silent_since is None and COORDINATOR in self._supervisor.running:
+            self._seen = replace(self._seen, silent_since=time.monotonic())
+
+    def _on_interrupt(self) -> None:
+        interrupts = self._seen.interrupts + 1
+        first = time.monotonic() if interrupts == 1 else self._seen.interrupted
+        self._seen = replace(self._seen, interrupts=interrupts, interrupted=first)
+        if self._ending:
+            self._supervisor.kill()
+        elif interrupts == 1 and self._seen.progress is Progress.TRAINING and self._credentials is not None:
+            self._display.say("stopping: the round is finished and the model saved (once more: stop at once)")
+            self._tasks.append(asyncio.create_task(self._ask_to_stop(self._credentials)))
+        self._supervisor.changed.set()
+
+    async def _ask_to_stop(self, credentials: Credentials) -> None:
+        if not await ask_to_stop(self._coordinator, credentials, "stopped by the user"):
+            self._display.say("the coordinator does not take the request to stop")
+
+    # Ending
+
+    async def _stop_processes(self, *, at_once: bool) -> None:
+        if at_once:
+            self._supervisor.kill()
+        else:
+            await self._supervisor.stop(STOP_GRACE_SECONDS)
+
+    async def _cancel_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _raise_failures_of_tasks(self) -> None:
+        """Our own faults (no space for the configuration, say) end the job too: raised here, out of `run`."""
+        for task in self._tasks:
+            if task.done() and not task.cancelled():
+                task.result()
+
+    def _report(self, end: End) -> Result:
+        record = Record(
+            job=self._plan.job.metadata.name,
+            uid=self._plan.uid,
+            state=end.state,
+            cause=end.cause,
+            wall_seconds=time.monotonic() - self._seen.job_started,
+            outcome=self._seen.outcome,
+            last=self._last,
+            history=self._history.points,
+            stretches=self._plan.stretches,
+        )
+        report = write_report(record, self._plan.folder.report)
+        log = self._plan.folder.log(end.cause.process) if end.cause.process else None
+        return Result(state=end.state, message=end.cause.message, log=log, report=report)
+
+
+def run_job(
+    plan: ProcessPlan,
+    document: Mapping[str, Any],
+    manifest: Path,
+    *,
+    registry: Registry,
+    display: Display,
+    limits: Limits,
+) -> Result:
+    """Run a job in this process's main thread; nothing of it is left running when this returns or raises.
+
+    The name must be claimed (`Registry.claim`) by the caller. The kernel binds the processes' lives to the thread that
+    starts them, hence the main thread.
+    """
+    names = [slot.name for slot in plan.slots]
+    plan.folder.prepare(document)
+    plan.folder.write_credentials(plan.uid, plan.num_shards, names, datetime.now(UTC))
+    entry = Entry(
+        job=plan.job.metadata.name,
+        uid=plan.uid,
+        manifest=str(manifest),
+        pid=os.getpid(),
+        started=psutil.Process().create_time(),
+        report=str(plan.folder.report),
+    )
+    with display:
+        return asyncio.run(Runner(plan, registry, display, limits).run(entry))
+
+
+@contextmanager
+def _signals(handler: Any) -> Iterator[None]:
+    """Call `handler` for every signal that asks this process to end."""
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, handler)
+    try:
+        yield
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
