@@ -1,4 +1,4 @@
-"""Train a small MLP on the digits of scikit-learn in seconds: ``python examples/digits.py``, or a job with digits.yaml."""
+"""Train a small MLP on the digits of scikit-learn, in seconds: ``python examples/digits.py``, or with digits.yaml."""
 
 from __future__ import annotations
 

@@ -79,7 +79,6 @@ def main() -> None:
     train_set, test_set = load(folder, "train"), load(folder, "t10k")
 
     session = heterotrain.join(batch_size=options.batch_size, seed=options.seed)
-    torch.manual_seed(session.seed)
     model, optimizer, loader = session.prepare(Net(), torch.optim.AdamW, train_set, lr=2e-3, weight_decay=0.02)
     steps = options.epochs * -(-len(train_set) // session.batch_size)
     scheduler = session.schedule(torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps))
