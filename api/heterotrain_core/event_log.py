@@ -1,0 +1,42 @@
+"""The last things worth telling a person, numbered so that a reader sees what it missed."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+LIMIT = 100
+MESSAGE_LIMIT = 1000
+"""Characters of one message; the end is kept, since tracebacks end with their cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedEvent:
+    """One event; `seconds` since the coordinator started."""
+
+    sequence: int
+    seconds: float
+    warning: bool
+    reason: str
+    message: str
+
+
+class EventLog:
+    """Bounded: the oldest are dropped. An event that repeats the last one's reason and message is not added."""
+
+    def __init__(self, started: float, limit: int = LIMIT) -> None:
+        self._started = started
+        self._sequence = 0
+        self._events: deque[LoggedEvent] = deque(maxlen=limit)
+
+    def add(self, reason: str, message: str, now: float, *, warning: bool = False) -> None:
+        """Note an event."""
+        text = message if len(message) <= MESSAGE_LIMIT else "…" + message[-(MESSAGE_LIMIT - 1) :]
+        if self._events and (self._events[-1].reason, self._events[-1].message) == (reason, text):
+            return
+        self._sequence += 1
+        self._events.append(LoggedEvent(self._sequence, now - self._started, warning, reason, text))
+
+    def latest(self) -> tuple[LoggedEvent, ...]:
+        """Oldest first."""
+        return tuple(self._events)

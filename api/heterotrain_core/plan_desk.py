@@ -1,0 +1,172 @@
+"""Plans of a running job: proposed and agreed, or derived when a worker goes. One proposal at a time."""
+
+from __future__ import annotations
+
+from heterotrain_core.event_log import EventLog
+from heterotrain_core.members import Member
+from heterotrain_core.negotiation import Negotiation
+from heterotrain_core.plan import check_plan, complete_plan, derive_plan, reachable_total
+from heterotrain_core.rounds import Rounds
+from heterotrain_core.run_effects import AnswerCommand, AnswerPlan, Effect, PlanProposal, Refusal, Send
+from heterotrain_core.run_events import DrainCommanded, PlanAnswered, PlanRequested
+from heterotrain_core.run_values import RunConfig, RunFault, RunReason
+from heterotrain_core.types import Plan, Share
+
+FIRST_GENERATION = 1
+"""Generation of the plan that the configuration's start shares make."""
+
+
+class PlanDesk:
+    """Checks, proposes, puts in force. `start` is the plan before training; then the policy holds the newest.
+
+    Raises `ValueError` if the configuration's start shares are no valid plan.
+    """
+
+    def __init__(self, config: RunConfig, log: EventLog) -> None:
+        self._config = config
+        self._log = log
+        self._bounds = {w.name: w.bounds for w in config.workers}
+        self._negotiation: Negotiation | None = None
+        self.start = Plan(FIRST_GENERATION, {w.name: Share(w.share) for w in config.workers}, "start shares")
+        faults = check_plan(
+            self.start,
+            bounds=self._bounds,
+            grain=config.batch_grain,
+            total=config.global_batch_size,
+            live=list(self._bounds),
+            current_generation=0,
+        )
+        if faults:
+            raise ValueError("start shares: " + "; ".join(str(f) for f in faults))
+
+    @property
+    def deadline(self) -> float | None:
+        """When silence refuses the pending proposal."""
+        return self._negotiation.deadline if self._negotiation is not None else None
+
+    def requested(self, event: PlanRequested, rounds: Rounds | None, *, ending: bool, now: float) -> list[Effect]:
+        """Propose what the operator asks for to all live workers, or refuse it."""
+        current = rounds.policy.plan if rounds is not None else self.start
+        plan = complete_plan(event.shares, current, generation=event.generation, reason=event.reason)
+        refusals: tuple[Refusal, ...]
+        if rounds is None:
+            refusals = (Refusal("", "training has not begun: propose the plan again when it has"),)
+        elif ending:
+            refusals = (Refusal("", "training is ending"),)
+        elif self._negotiation is not None:
+            pending = self._negotiation.plan.generation
+            refusals = (Refusal("", f"plan {pending} is being agreed: propose again when that is settled"),)
+        else:
+            live = [self._config.workers[i].name for i in rounds.policy.live]
+            refusals = self._faults(plan, live, current.generation)
+            if not refusals:
+                self._negotiation = Negotiation(
+                    event.request,
+                    plan,
+                    live,
+                    deadline=now + event.deadline_seconds,
+                    deadline_seconds=event.deadline_seconds,
+                )
+                return [Send(name, PlanProposal(plan)) for name in live]
+        self._log_refused(plan.generation, refusals, now)
+        return [AnswerPlan(event.request, plan.generation, refusals=refusals)]
+
+    def answered(self, event: PlanAnswered, rounds: Rounds | None, now: float) -> list[Effect]:
+        """A worker accepts or refuses."""
+        if self._negotiation is None or rounds is None:
+            return []
+        self._negotiation.answer(
+            event.worker, generation=event.generation, accepted=event.accepted, reason=event.reason
+        )
+        return self._conclude(self._negotiation, rounds, now) if self._negotiation.done else []
+
+    def timer(self, rounds: Rounds | None, now: float) -> list[Effect]:
+        """Silence until the deadline refuses."""
+        if self._negotiation is None or rounds is None or now < self._negotiation.deadline:
+            return []
+        self._negotiation.expire()
+        return self._conclude(self._negotiation, rounds, now)
+
+    def cancel(self, why: str, now: float) -> list[Effect]:
+        """The pending proposal, if any, has lost its sense."""
+        negotiation, self._negotiation = self._negotiation, None
+        if negotiation is None:
+            return []
+        refusal = Refusal("", why)
+        self._log_refused(negotiation.plan.generation, (refusal,), now)
+        return [negotiation.refused(refusal)]
+
+    def drain(self, event: DrainCommanded, member: Member | None, rounds: Rounds | None, now: float) -> list[Effect]:
+        """Let one worker finish what it was granted; the others take over its share by a derived plan."""
+        live = rounds.policy.live if rounds is not None else ()
+        if member is None:
+            why = f"unknown worker `{event.worker}`; the job's workers are {', '.join(self._bounds)}"
+        elif rounds is None:
+            why = "training has not begun"
+        elif member.ordinal not in live or rounds.policy.end_reason is not None:
+            why = f"worker {member.name} takes part in no further rounds already"
+        elif len(live) == 1:
+            why = f"worker {member.name} is the last one: stop the job instead"
+        elif (plan := self._derive(rounds.policy.plan, member.name)) is None:
+            why = "the minimum shares of the other workers exceed the global batch"
+        else:
+            effects = self.cancel(f"worker {member.name} is drained", now)
+            effects += rounds.plan(plan, now)
+            effects += rounds.drain(member.ordinal)
+            self._log.add(RunReason.WORKER_DRAINED, f"worker {member.name} is drained: {plan.reason}", now)
+            return [*effects, AnswerCommand(event.request, True)]
+        return [AnswerCommand(event.request, False, why)]
+
+    def left_before_training(self, member: Member) -> None:
+        """A worker left before the first round: the start plan is derived without it."""
+        self.start = self._derived(self.start, member.name)
+
+    def left(self, member: Member, rounds: Rounds, *, ending: bool, now: float) -> list[Effect]:
+        """A live worker's script ended early: the others take over its share if more rounds are to come."""
+        effects = self.cancel(f"worker {member.name} has left", now)
+        if not ending and len(rounds.policy.live) > 1:
+            plan = self._derived(rounds.policy.plan, member.name)
+            effects += rounds.plan(plan, now)
+            self._log.add(RunReason.PLAN_DERIVED, f"plan {plan.generation}: {plan.reason}", now)
+        return effects
+
+    def _faults(self, plan: Plan, live: list[str], generation: int) -> tuple[Refusal, ...]:
+        batch, grain = self._config.global_batch_size, self._config.batch_grain
+        # Workers that left may have taken room with them: then the round is as large as the others' bounds allow.
+        total = reachable_total([self._bounds[name] for name in live], batch, grain) or batch
+        faults = check_plan(
+            plan, bounds=self._bounds, grain=grain, total=total, live=live, current_generation=generation
+        )
+        return tuple(Refusal(f.worker, f.message) for f in faults)
+
+    def _conclude(self, negotiation: Negotiation, rounds: Rounds, now: float) -> list[Effect]:
+        self._negotiation = None
+        plan = negotiation.plan
+        if negotiation.refusals:
+            self._log_refused(plan.generation, negotiation.refusals, now)
+            return [negotiation.refused()]
+        effects = rounds.plan(plan, now)
+        first = rounds.policy.plan_round
+        words = f": {plan.reason}" if plan.reason else ""
+        self._log.add(RunReason.PLAN_AGREED, f"plan {plan.generation} is in force from round {first}{words}", now)
+        return [*effects, AnswerPlan(negotiation.request, plan.generation, first)]
+
+    def _derive(self, plan: Plan, gone: str) -> Plan | None:
+        return derive_plan(
+            plan,
+            gone,
+            bounds=self._bounds,
+            total=self._config.global_batch_size,
+            grain=self._config.batch_grain,
+        )
+
+    def _derived(self, plan: Plan, gone: str) -> Plan:
+        derived = self._derive(plan, gone)
+        if derived is None:
+            message = f"worker {gone} ended early, and the minimum shares of the others exceed the global batch"
+            raise RunFault(RunReason.SCRIPTS_DIFFER, message)
+        return derived
+
+    def _log_refused(self, generation: int, refusals: tuple[Refusal, ...], now: float) -> None:
+        words = "; ".join(f"{r.worker}: {r.reason}" if r.worker else r.reason for r in refusals)
+        self._log.add(RunReason.PLAN_REFUSED, f"plan {generation} is refused: {words}", now, warning=True)

@@ -1,0 +1,230 @@
+"""The training itself: a policy's decisions as messages and commits, and who still needs which version.
+
+Workers are ordinals here. Raises `RunFault` when a worker does what the protocol or the others do not allow.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from heterotrain_core.agreement import RoundSettings, common_absent, settle
+from heterotrain_core.bsp import BspPolicy
+from heterotrain_core.cursor import DataCursor
+from heterotrain_core.run_effects import CommitRound, Effect, GradientKey, Send, Work
+from heterotrain_core.run_events import Done
+from heterotrain_core.run_values import Manifest, RunConfig, RunFault, RunReason
+from heterotrain_core.schedule import schedule_step
+from heterotrain_core.types import Commit, Decision, EpochEnd, Grant, Plan, TrainingEnd
+
+
+class _Seat:
+    """What one worker holds."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.incarnation = 0
+        self.grants: dict[int, Grant] = {}
+        """Granted and not done, by iteration."""
+        self.last_grant: Grant | None = None
+        self.last_done = -1
+        self.named: deque[tuple[int, int | None]] = deque()
+        """Versions named to it that it may not have pulled yet, in the order of naming; with a grant's iteration."""
+        self.ended = False
+        """Got `TrainingEnd`."""
+
+
+class Rounds:
+    """One training from first grant to last commit."""
+
+    def __init__(self, config: RunConfig, manifest: Manifest, epochs: int, plan: Plan) -> None:
+        self._config = config
+        self._manifest = manifest
+        self._cursor = DataCursor(manifest.dataset_size, epochs)
+        self._seats = [_Seat(w.name) for w in config.workers]
+        self.policy = BspPolicy(plan, [w.name for w in config.workers], self._cursor, max_rounds=config.stop.rounds)
+        self.epochs = epochs
+        self.committed = 0
+        """Newest version that all shards have published."""
+        self._pending_samples: deque[int] = deque()
+        self._dones: dict[tuple[int, int], Done] = {}
+        self._refused: list[Done] = []
+        self._discard: list[GradientKey] = []
+        self._settings = RoundSettings(manifest.groups, None)
+        self._pinned: list[int] = []
+
+    @property
+    def epoch(self) -> int:
+        """Present epoch, from 0."""
+        return self._cursor.epoch
+
+    @property
+    def planned(self) -> int:
+        """Rounds that the epochs come to, unless a limit is lower."""
+        rounds = -(-self._manifest.dataset_size // self._config.global_batch_size) * self.epochs
+        return rounds if self._config.stop.rounds is None else min(rounds, self._config.stop.rounds)
+
+    @property
+    def over(self) -> bool:
+        """Every worker got `TrainingEnd` and everything decided is published."""
+        return self.policy.end_reason is not None and self.committed == self.policy.version
+
+    def last_grant(self, worker: int) -> Grant | None:
+        """Newest grant of a worker."""
+        return self._seats[worker].last_grant
+
+    def ended(self, worker: int) -> bool:
+        """Whether the worker got `TrainingEnd`."""
+        return self._seats[worker].ended
+
+    def stuck(self, waiting: frozenset[int]) -> tuple[int, int] | None:
+        """A pair (who waits, whom the round in progress waits for) that can never go on, if there is one.
+
+        `waiting` are workers that do nothing until all others join them (in an evaluation). If the round misses only
+        gradients of these, whoever has finished its part of the round is inside `optimizer.step()` and cannot come.
+        """
+        missing = self.policy.waiting_for
+        if not missing or not waiting.issuperset(missing):
+            return None
+        for worker in self.policy.live:
+            if worker not in waiting and self._seats[worker].last_done == self.policy.version:
+                return worker, missing[0]
+        return None
+
+    def begin(self, incarnations: Sequence[int | None], now: float) -> list[Effect]:
+        """Open the first rounds for all workers with an incarnation; the others have left before."""
+        effects: list[Effect] = []
+        for worker, incarnation in enumerate(incarnations):
+            if incarnation is None:
+                effects += self._carry_out(self.policy.on_leave(worker, now))
+        for worker, incarnation in enumerate(incarnations):
+            if incarnation is not None:
+                self._seats[worker].incarnation = incarnation
+                effects += self._carry_out(self.policy.on_join(worker, now))
+        return effects
+
+    def done(self, worker: int, done: Done, now: float) -> list[Effect]:
+        """A gradient is complete, or refused, on all shards."""
+        seat = self._seats[worker]
+        if done.term != self._config.term:
+            raise RunFault(
+                RunReason.WORKER_FAILED,
+                f"worker {seat.name}: done is of term {done.term}, the job is in term {self._config.term}",
+            )
+        try:
+            decisions = self.policy.on_done(
+                worker, done.iteration, done.base_version, done.samples, now, refused=done.refusal is not None
+            )
+        except ValueError as error:
+            raise RunFault(RunReason.WORKER_FAILED, f"protocol broken: {error}") from error
+        seat.grants.pop(done.iteration, None)
+        seat.last_done = done.iteration
+        # The worker pulls in the order in which it was told: what was named before this grant it has pulled too.
+        while seat.named.popleft()[1] != done.iteration:
+            pass
+        if done.refusal is None:
+            self._dones[worker, done.iteration] = done
+        else:
+            self._refused.append(done)
+            self._discard.append(GradientKey(worker, seat.incarnation, done.iteration))
+        return self._carry_out(decisions)
+
+    def left(self, worker: int, now: float) -> list[Effect]:
+        """A worker is gone; what it pushed and was not committed is discarded."""
+        seat = self._seats[worker]
+        seat.named.clear()
+        if seat.ended:
+            return []
+        seat.ended = True
+        lost = {*seat.grants, *(i for w, i in self._dones if w == worker)}
+        self._discard += [GradientKey(worker, seat.incarnation, i) for i in sorted(lost)]
+        for iteration in lost:
+            self._dones.pop((worker, iteration), None)
+        seat.grants.clear()
+        return self._carry_out(self.policy.on_leave(worker, now))
+
+    def drain(self, worker: int) -> list[Effect]:
+        """No more grants for a worker; give the derived plan to `plan` first."""
+        return self._carry_out(self.policy.drain(worker))
+
+    def plan(self, plan: Plan, now: float) -> list[Effect]:
+        """An agreed or derived plan."""
+        return self._carry_out(self.policy.on_plan(plan, now))
+
+    def stop(self, reason: str, now: float) -> list[Effect]:
+        """Open no further rounds."""
+        return self._carry_out(self.policy.on_stop(reason, now))
+
+    def pin(self, version: int) -> None:
+        """Keep the newest decided version until `unpin`, for an export."""
+        self._pinned.append(version)
+
+    def unpin(self, version: int) -> None:
+        """The export is over; harmless for a version that was never pinned (exported before training began)."""
+        if version in self._pinned:
+            self._pinned.remove(version)
+
+    def published(self, version: int) -> int:
+        """All shards have published ``version + 1``; returns the samples of that round."""
+        if version != self.committed:
+            raise RunFault(
+                RunReason.SHARD_FAILED, f"a commit of version {version} was answered, {self.committed} is due"
+            )
+        self.committed = version + 1
+        return self._pending_samples.popleft()
+
+    def _carry_out(self, decisions: Sequence[Decision]) -> list[Effect]:
+        # Looked up after the policy has decided: the step of an end is the one after the last commit decided.
+        return [self._effect(d) for d in decisions]
+
+    def _effect(self, decision: Decision) -> Effect:
+        if isinstance(decision, Commit):
+            return self._commit(decision)
+        seat = self._seats[decision.worker]
+        seat.named.append((decision.version, decision.iteration if isinstance(decision, Grant) else None))
+        match decision:
+            case Grant():
+                seat.grants[decision.iteration] = decision
+                seat.last_grant = decision
+                before = self.policy.samples_before(decision.iteration)
+                return Send(seat.name, Work(decision, self._step(decision.ranges[0].epoch, before)))
+            case EpochEnd():
+                return Send(seat.name, Work(decision, self._step(decision.epoch, self._manifest.dataset_size)))
+            case TrainingEnd():
+                seat.ended = True
+                return Send(seat.name, Work(decision, self._step(self._cursor.epoch, self._cursor.committed)))
+
+    def _step(self, epoch: int, committed: int) -> int:
+        return schedule_step(epoch, self._manifest.dataset_size, self._config.global_batch_size, committed)
+
+    def _commit(self, commit: Commit) -> CommitRound:
+        dones = [self._dones.pop((c.worker, c.iteration)) for c in commit.contributions]
+        try:
+            # A round whose gradients were all refused has settings too: its rate may be logged, its step is empty.
+            self._settings = settle(dones or self._refused) if dones or self._refused else self._settings
+        except ValueError as error:
+            raise RunFault(RunReason.HYPERPARAMETERS_DIFFER, f"round {commit.version}: {error}") from error
+        discard, self._discard, self._refused = tuple(self._discard), [], []
+        self._pending_samples.append(sum(len(r) for r in commit.ranges))
+        return CommitRound(
+            version=commit.version,
+            contributions=tuple(
+                (GradientKey(c.worker, self._seats[c.worker].incarnation, c.iteration), c.weight)
+                for c in commit.contributions
+            ),
+            scale=commit.scale,
+            groups=self._settings.groups,
+            absent=common_absent(dones),
+            retain=self._retained(commit.version),
+            clip=self._settings.clip if dones else None,
+            discard=discard,
+        )
+
+    def _retained(self, version: int) -> tuple[int, ...]:
+        """Versions up to `version` that somebody was told to pull and may not have pulled yet.
+
+        Nobody can be told later to pull one of these or an older version: whatever is named from now on is the newest
+        decided version (> `version`) or one to come.
+        """
+        named = {v for seat in self._seats for v, _ in seat.named}
+        return tuple(sorted(v for v in named.union(self._pinned) if v <= version))

@@ -1,0 +1,406 @@
+"""A job's whole life as one pure state machine: joining, agreement on the model, rounds, plans, evaluations, the end.
+
+`TrainingRun.handle(event, now)` takes one event and returns effects in the order in which they must take effect. It
+does no I/O and has no clock: the coordinator's shell turns messages into events and effects into calls, and tests
+give both by hand. `now` is in seconds, monotonic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from heterotrain_core import run_effects as out
+from heterotrain_core import run_events as ev
+from heterotrain_core.bsp import EPOCHS_OVER, ROUNDS_OVER
+from heterotrain_core.evaluation import EvaluationBoard
+from heterotrain_core.event_log import EventLog
+from heterotrain_core.members import Member, Members
+from heterotrain_core.plan_desk import PlanDesk
+from heterotrain_core.rounds import Rounds
+from heterotrain_core.run_state import RunView, view_worker
+from heterotrain_core.run_values import Outcome, Phase, RunConfig, RunFault, RunReason, WorkerPhase
+from heterotrain_core.saving import Saving
+from heterotrain_core.setup_stage import Agreed, SetupStage
+from heterotrain_core.telemetry import RoundTelemetry
+
+Effects = list[out.Effect]
+
+MAX_REPORTED = 100
+"""Names of reported values that a job keeps."""
+_STALL_FRACTION = 0.25
+"""A timer later than this part of a lease means that the coordinator itself stood still, not the workers."""
+
+
+class TrainingRun:
+    """One job from the first join to `Finish`. Raises `ValueError` if the start shares are no valid plan."""
+
+    def __init__(self, config: RunConfig, now: float) -> None:
+        self._config = config
+        self._log = EventLog(now)
+        self._members = Members(
+            config.workers, protocol_version=config.protocol_version, lease_seconds=config.lease_seconds
+        )
+        self._setup = SetupStage(self._members)
+        self._plans = PlanDesk(config, self._log)
+        self._evaluations = EvaluationBoard()
+        self._saving = Saving(config.model_file, self._log)
+        self._totals = RoundTelemetry()
+        self._rounds: Rounds | None = None
+        self._stopping: tuple[RunReason, str] | None = None
+        self._reported: dict[str, float] = {}
+        self._lease_check = math.inf
+        self._outcome: Outcome | None = None
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the job ended; `None` while it has not."""
+        return self._outcome
+
+    @property
+    def training_began(self) -> bool:
+        """Whether a first grant was given."""
+        return self._rounds is not None
+
+    @property
+    def next_timer(self) -> float:
+        """When `TimerFired` is due next; infinity: never. O(1): leases are looked at only when one may be over."""
+        if self._outcome is not None:
+            return math.inf
+        limit, began = self._config.stop.seconds, self._totals.began
+        return min(
+            self._lease_check,
+            math.inf if self._plans.deadline is None else self._plans.deadline,
+            math.inf if limit is None or began is None or self._stopping is not None else began + limit,
+        )
+
+    @property
+    def phase(self) -> Phase:
+        """Where the job is."""
+        if self._outcome is not None:
+            return self._outcome.phase
+        if self._rounds is None:
+            return Phase.WAITING
+        return Phase.TRAINING if self._rounds.policy.end_reason is None else Phase.FINISHING
+
+    def view(self, now: float) -> RunView:
+        """The state for whoever watches. Takes medians: not for every message."""
+        reason, message = self._standing()
+        rounds, totals = self._rounds, self._totals
+        plan = rounds.policy.plan if rounds is not None else self._plans.start
+        return RunView(
+            phase=self.phase,
+            reason=reason,
+            message=message,
+            epoch=rounds.epoch if rounds is not None else 0,
+            epochs=next((m.epochs for m in self._members if m.epochs is not None), 0),
+            version=rounds.committed if rounds is not None else 0,
+            samples=totals.samples,
+            dataset_size=self._setup.manifest.dataset_size if self._setup.manifest is not None else 0,
+            rounds_planned=rounds.planned if rounds is not None else 0,
+            training_seconds=totals.training_seconds(now),
+            samples_per_second=totals.recent_speed(),
+            mean_samples_per_second=totals.mean_speed(now),
+            ideal_samples_per_second=sum(m.telemetry.own_speed() for m in self._members.present()),
+            round_seconds=totals.round_seconds(),
+            workers=tuple(
+                view_worker(m, plan.shares.get(m.name), rounds.last_grant(m.ordinal) if rounds is not None else None)
+                for m in self._members
+            ),
+            plan=plan,
+            plan_round=rounds.policy.plan_round if rounds is not None else 0,
+            reported=dict(self._reported),
+            events=self._log.latest(),
+            model=self._saving.model,
+        )
+
+    # --- events ---------------------------------------------------------------------------------------------------
+
+    def handle(self, event: ev.RunEvent, now: float) -> Effects:
+        """Take an event; the effects in order."""
+        if self._outcome is not None:
+            return _after_the_end(event, self._outcome)
+        try:
+            return [*self._dispatch(event, now), *self._progress(now)]
+        except RunFault as fault:
+            return self._fail(fault.reason, str(fault), now)
+
+    def _dispatch(self, event: ev.RunEvent, now: float) -> Effects:  # noqa: PLR0911, PLR0912  # a case an event
+        match event:
+            case ev.Committed():
+                self._totals.committed(self._running().published(event.version), now)
+                return []
+            case ev.Joined():
+                return self._joined(event, now)
+            case ev.ShardsWaited() | ev.ShardsConfigured() | ev.InitialPublished() | ev.ShardFailed():
+                return self._from_shards(event, now)
+            case ev.PlanRequested():
+                return self._plans.requested(event, self._rounds, ending=self._ending, now=now)
+            case ev.TimerFired():
+                return self._timer(now)
+            case ev.StopCommanded():
+                return self._stop(RunReason.STOPPED, event.reason or "stopped on request", now)
+            case ev.DrainCommanded():
+                return self._plans.drain(event, self._members.get(event.worker), self._rounds, now)
+            case ev.CheckpointCommanded():
+                if not self._setup.published:
+                    return [out.AnswerCommand(event.request, False, "there are no parameters yet")]
+                return self._saving.checkpoint(event.request, self._rounds)
+            case ev.Exported():
+                return self._saving.exported(event, self._rounds, now)
+            case ev.ExportFailed():
+                return self._saving.failed(event, self._rounds, now)
+            case _:
+                member = self._members.get(event.worker)
+                if member is None or not member.present:
+                    return []  # what an ended session still had under way
+                member.last_heard = now
+                return self._from_worker(member, event, now)
+
+    def _from_worker(self, member: Member, event: ev.WorkerEvent, now: float) -> Effects:  # noqa: PLR0911
+        match event:
+            case ev.Done():
+                return self._done(member, event, now)
+            case ev.Heartbeat():
+                return []
+            case ev.ManifestGiven():
+                return self._setup.manifest_given(member, event.manifest)
+            case ev.InitialValuesPushed():
+                return self._setup.values_pushed(member)
+            case ev.Started():
+                self._setup.started(member, event.epochs)
+                return []
+            case ev.PlanAnswered():
+                return self._plans.answered(event, self._rounds, now)
+            case ev.EvaluationCalled():
+                self._evaluations.call(member.name, event.call, event.dataset_size)
+                return self._share_out_evaluation()
+            case ev.EvaluationPart():
+                return [*self._evaluations.part(member.name, event.call, event.sums, event.seconds)]
+            case ev.Reported():
+                return self._report(member, event.values, now)
+            case ev.WorkerFailed():
+                member.phase, member.error = WorkerPhase.LOST, event.error
+                raise RunFault(RunReason.WORKER_FAILED, f"worker {member.name} failed: {_last_line(event.error)}")
+            case ev.SessionBroken():
+                member.phase, member.error = WorkerPhase.LOST, event.detail
+                raise RunFault(RunReason.WORKER_LOST, f"worker {member.name} is lost: {event.detail}")
+            case ev.SaidGoodbye():
+                return self._goodbye(member, now)
+
+    def _from_shards(
+        self, event: ev.ShardsWaited | ev.ShardsConfigured | ev.InitialPublished | ev.ShardFailed, now: float
+    ) -> Effects:
+        match event:
+            case ev.ShardsWaited():
+                self._setup.shards_waited = event.shards
+                if event.shards:
+                    self._log.add(RunReason.WAITING_FOR_SHARDS, f"waiting for {', '.join(event.shards)} to answer", now)
+                return []
+            case ev.ShardsConfigured():
+                return self._setup.configured()
+            case ev.InitialPublished():
+                self._setup.published = True
+                return []
+            case ev.ShardFailed():
+                reason = RunReason.OPTIMIZER_NOT_SUPPORTED if event.refused else RunReason.SHARD_FAILED
+                raise RunFault(reason, f"parameter server {event.shard}: {event.detail}")
+
+    def _progress(self, now: float) -> Effects:
+        """What follows from the state, whatever the event was: begin, save, finish."""
+        rounds = self._rounds
+        if rounds is None:
+            agreed = self._setup.agreed() if self._outcome is None else None
+            return self._begin(agreed, now) if agreed is not None else []
+        effects: Effects = []
+        if rounds.policy.end_reason is not None:
+            effects += self._plans.cancel("training is over", now)
+        if rounds.over:
+            self._totals.end(now)
+            effects += self._saving.final(rounds.committed)
+        if self._saving.model and self._saving.idle and not self._members.present():
+            effects += self._finish(*self._good_end(rounds), now)
+        return effects
+
+    # --- from joining to training ---------------------------------------------------------------------------------
+
+    def _joined(self, event: ev.Joined, now: float) -> Effects:
+        member = self._members.join(event, now)
+        if isinstance(member, str):
+            self._log.add(RunReason.JOIN_REFUSED, member, now, warning=True)
+            return [out.RefuseJoin(event.worker, member)]
+        self._lease_check = min(self._lease_check, now + self._config.lease_seconds)
+        where = f" from {event.host}" if event.host else ""
+        self._log.add(RunReason.WORKER_JOINED, f"worker {member.name} has joined{where}", now)
+        return [out.Send(member.name, out.Welcome(member.ordinal, member.incarnation, member.spec.bounds))]
+
+    def _begin(self, agreed: Agreed, now: float) -> Effects:
+        self._rounds = Rounds(self._config, agreed.manifest, agreed.epochs, self._plans.start)
+        for member in agreed.workers:
+            member.phase = WorkerPhase.TRAINING
+        self._totals.begin(now)
+        self._log.add(RunReason.STARTED, f"training begins with {len(agreed.workers)} workers", now)
+        return self._rounds.begin([m.incarnation if m.present else None for m in self._members], now)
+
+    # --- training -------------------------------------------------------------------------------------------------
+
+    def _done(self, member: Member, event: ev.Done, now: float) -> Effects:
+        effects = self._running().done(member.ordinal, event, now)
+        member.telemetry.add(event.samples, event.timings, refused=event.refusal is not None)
+        if event.refusal is not None:
+            message = f"gradient of worker {member.name} in round {event.iteration} is discarded: {event.refusal}"
+            self._log.add(RunReason.GRADIENT_NOT_FINITE, message, now, warning=True)
+        self._check_not_stuck()
+        return effects
+
+    def _report(self, member: Member, values: Mapping[str, float], now: float) -> Effects:
+        kept: dict[str, float] = {}
+        for name, value in values.items():
+            if not math.isfinite(value):
+                why = f"{name} = {value}: only finite numbers are kept"
+            elif name not in self._reported and len(self._reported) + len(kept) >= MAX_REPORTED:
+                why = f"`{name}`, but a job keeps {MAX_REPORTED} names at most"
+            else:
+                kept[name] = value
+                continue
+            self._log.add(RunReason.REPORT_IGNORED, f"worker {member.name} reported {why}", now, warning=True)
+        self._reported.update(kept)
+        reached = self._config.stop.reached_by(kept)
+        return self._stop(RunReason.TARGET_REACHED, reached, now) if reached and self._rounds is not None else []
+
+    def _stop(self, reason: RunReason, message: str, now: float) -> Effects:
+        """End the training early; the first reason wins."""
+        if self._rounds is None:
+            dismissals = [out.Dismiss(m.name, message, fault=False) for m in self._members.present()]
+            return [*dismissals, *self._finish(Phase.STOPPED, reason, f"{message}, before training began", now)]
+        if self._stopping is None:
+            self._stopping = (reason, message)
+        return self._rounds.stop(message, now)
+
+    def _timer(self, now: float) -> Effects:
+        if now >= self._lease_check:
+            self._check_leases(now)
+        effects = self._plans.timer(self._rounds, now)
+        limit, began = self._config.stop.seconds, self._totals.began
+        if limit is not None and began is not None and now >= began + limit and self._stopping is None:
+            effects += self._stop(RunReason.SECONDS_REACHED, f"{limit:g} s of training are over", now)
+        return effects
+
+    def _check_leases(self, now: float) -> None:
+        if now > self._lease_check + self._config.lease_seconds * _STALL_FRACTION:
+            # This process stood still: what the workers said meanwhile is still in its sockets.
+            for member in self._members.present():
+                member.last_heard = now
+        silent = self._members.silent(now)
+        if silent is not None:
+            silent.phase, silent.error = WorkerPhase.LOST, f"silent for {self._config.lease_seconds:g} s"
+            raise RunFault(RunReason.WORKER_LOST, f"worker {silent.name} is lost: {silent.error}")
+        self._lease_check = self._members.next_lease_end()
+
+    def _share_out_evaluation(self) -> Effects:
+        present = self._members.present()
+        names = [m.name for m in present]
+        if not self._evaluations.callers.issuperset(names):
+            self._check_not_stuck()
+            return []
+        plan = self._rounds.policy.plan if self._rounds is not None else self._plans.start
+        speeds = {m.name: m.telemetry.own_speed() for m in present}
+        shares = {name: share.samples for name, share in plan.shares.items()}
+        return [*self._evaluations.share_out(names, speeds, shares)]
+
+    def _check_not_stuck(self) -> None:
+        callers = self._evaluations.callers
+        if not callers or self._rounds is None:
+            return
+        pair = self._rounds.stuck(frozenset(m.ordinal for m in self._members if m.name in callers))
+        if pair is not None:
+            other, caller = (self._config.workers[i].name for i in pair)
+            raise RunFault(
+                RunReason.SCRIPTS_DIFFER,
+                f"worker {caller} calls session.evaluate in round {self._rounds.policy.version} while worker {other} "
+                "waits for its gradient: all workers must evaluate at the same places of the script",
+            )
+
+    # --- leaving and ending ---------------------------------------------------------------------------------------
+
+    @property
+    def _ending(self) -> bool:
+        """No further rounds will be opened."""
+        return self._stopping is not None or (self._rounds is not None and self._rounds.policy.end_reason is not None)
+
+    def _goodbye(self, member: Member, now: float) -> Effects:
+        self._evaluations.left(member.name)
+        member.phase = WorkerPhase.FINISHED
+        self._log.add(RunReason.WORKER_FINISHED, f"worker {member.name} has finished", now)
+        rounds, effects = self._rounds, []
+        if rounds is None:
+            self._setup.left(member)
+            self._plans.left_before_training(member)
+        else:
+            if member.ordinal in rounds.policy.live:
+                effects += self._plans.left(member, rounds, ending=self._ending, now=now)
+            effects += rounds.left(member.ordinal, now)
+            if not rounds.policy.live and rounds.policy.end_reason is None:
+                effects += self._stop(RunReason.SCRIPTS_ENDED, "all scripts ended before their last epoch", now)
+        return [*effects, *self._share_out_evaluation()] if self._evaluations.callers else effects
+
+    def _good_end(self, rounds: Rounds) -> tuple[Phase, RunReason, str]:
+        if rounds.policy.end_reason == EPOCHS_OVER:
+            return Phase.SUCCEEDED, RunReason.EPOCHS_COMPLETED, f"all {rounds.epochs} epochs are trained"
+        if rounds.policy.end_reason == ROUNDS_OVER:
+            return Phase.SUCCEEDED, RunReason.ROUNDS_REACHED, f"the limit of {rounds.committed} rounds is reached"
+        reason, message = self._stopping or (RunReason.STOPPED, "stopped on request")
+        return (Phase.STOPPED if reason is RunReason.STOPPED else Phase.SUCCEEDED), reason, message
+
+    def _fail(self, reason: RunReason, message: str, now: float) -> Effects:
+        dismissals = [out.Dismiss(m.name, message, fault=True) for m in self._members.present()]
+        return [*dismissals, *self._finish(Phase.FAILED, reason, message, now)]
+
+    def _finish(self, phase: Phase, reason: RunReason, message: str, now: float) -> Effects:
+        effects = [*self._plans.cancel(message, now), *self._saving.cancel(message)]
+        self._totals.end(now)
+        rounds = self._rounds.committed if self._rounds is not None else 0
+        samples, model = self._totals.samples, self._saving.model
+        self._outcome = Outcome(phase, reason, message, rounds, samples, dict(self._reported), model)
+        self._log.add(reason, message, now, warning=phase is Phase.FAILED)
+        return [*effects, out.Finish(self._outcome)]
+
+    def _standing(self) -> tuple[RunReason, str]:
+        if self._outcome is not None:
+            return self._outcome.reason, self._outcome.message
+        if self._rounds is None:
+            waits_for_shards = bool(self._setup.shards_waited)
+            reason = RunReason.WAITING_FOR_SHARDS if waits_for_shards else RunReason.WAITING_FOR_WORKERS
+            return reason, self._setup.waiting_for()
+        if self._rounds.policy.end_reason is None:
+            where = f"epoch {self._rounds.epoch + 1} of {self._rounds.epochs}"
+            return RunReason.TRAINING, f"{where}, round {self._rounds.committed} of {self._rounds.planned}"
+        if not self._saving.model:
+            return RunReason.FINISHING, "the model is being saved"
+        names = ", ".join(m.name for m in self._members.present())
+        return RunReason.FINISHING, f"waiting for the scripts of {names} to end"
+
+    def _running(self) -> Rounds:
+        if self._rounds is None:
+            raise RunFault(RunReason.WORKER_FAILED, "protocol broken: work was done before the first grant")
+        return self._rounds
+
+
+def _after_the_end(event: ev.RunEvent, outcome: Outcome) -> Effects:
+    why = f"the job is over: {outcome.message}"
+    match event:
+        case ev.Joined():
+            return [out.RefuseJoin(event.worker, why)]
+        case ev.PlanRequested():
+            return [out.AnswerPlan(event.request, event.generation, refusals=(out.Refusal("", why),))]
+        case ev.DrainCommanded() | ev.CheckpointCommanded():
+            return [out.AnswerCommand(event.request, False, why)]
+        case _:
+            return []
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "without a message"

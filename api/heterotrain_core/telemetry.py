@@ -1,0 +1,107 @@
+"""How fast workers and rounds are: medians over the last rounds, totals over the training time. No clock of its own."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from heterotrain_core.run_values import Timings
+
+WINDOW = 20
+"""Rounds that a median is taken over."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPace:
+    """Medians over the last rounds. Times in seconds; `samples_per_second` is 0 until known."""
+
+    samples_per_second: float
+    """Own speed: samples over compute seconds, whatever the worker then waited for."""
+    timings: Timings
+
+
+class WorkerTelemetry:
+    """What one worker has done. O(1) to feed; medians are only taken when asked for."""
+
+    def __init__(self) -> None:
+        self.rounds = 0
+        self.samples = 0
+        self.refused = 0
+        self._recent: deque[tuple[int, Timings]] = deque(maxlen=WINDOW)
+
+    def add(self, samples: int, timings: Timings, *, refused: bool) -> None:
+        """An iteration is over."""
+        self.rounds += 1
+        self.samples += samples
+        self.refused += refused
+        self._recent.append((samples, timings))
+
+    def own_speed(self) -> float:
+        """Median of samples over compute seconds; 0 until known."""
+        return median([n / t.compute for n, t in self._recent if t.compute > 0 and n > 0] or [0.0])
+
+    def pace(self) -> WorkerPace:
+        """Medians now."""
+        recent = [t for _, t in self._recent] or [Timings()]
+        timings = Timings(
+            data=median(t.data for t in recent),
+            compute=median(t.compute for t in recent),
+            push=median(t.push for t in recent),
+            pull=median(t.pull for t in recent),
+            step=median(t.step for t in recent),
+        )
+        return WorkerPace(self.own_speed(), timings)
+
+
+class RoundTelemetry:
+    """When rounds were committed and how many samples they used."""
+
+    def __init__(self) -> None:
+        self.rounds = 0
+        self.samples = 0
+        self.began: float | None = None
+        """First grant."""
+        self.ended: float | None = None
+        self._recent: deque[tuple[float, int]] = deque(maxlen=WINDOW + 1)
+
+    def begin(self, now: float) -> None:
+        """The first grant goes out."""
+        if self.began is None:
+            self.began = now
+            self._recent.append((now, 0))
+
+    def committed(self, samples: int, now: float) -> None:
+        """A round's update is published."""
+        self.rounds += 1
+        self.samples += samples
+        self._recent.append((now, samples))
+
+    def end(self, now: float) -> None:
+        """The last commit of the training is published."""
+        if self.began is not None and self.ended is None:
+            self.ended = now
+
+    def training_seconds(self, now: float) -> float:
+        """Since the first grant, until the end of training."""
+        if self.began is None:
+            return 0.0
+        return max(0.0, (now if self.ended is None else self.ended) - self.began)
+
+    def recent_speed(self) -> float:
+        """Samples a second over the last rounds; 0 until known."""
+        if len(self._recent) < 2:
+            return 0.0
+        seconds = self._recent[-1][0] - self._recent[0][0]
+        return sum(n for _, n in list(self._recent)[1:]) / seconds if seconds > 0 else 0.0
+
+    def mean_speed(self, now: float) -> float:
+        """Samples a second over the whole training time; 0 until known."""
+        seconds = self.training_seconds(now)
+        return self.samples / seconds if seconds > 0 else 0.0
+
+    def round_seconds(self) -> float:
+        """Median time from one commit to the next; 0 until known."""
+        times = [t for t, _ in self._recent]
+        return median([b - a for a, b in pairwise(times)] or [0.0])
