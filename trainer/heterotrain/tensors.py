@@ -44,8 +44,14 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def allocate(num_bytes: int) -> torch.Tensor:
-    """Return `num_bytes` of uninitialised CPU memory as a flat uint8 tensor that starts at a multiple of 64 bytes."""
-    return torch.empty(num_bytes, dtype=torch.uint8, device="cpu")
+    """Return `num_bytes` of uninitialised CPU memory as a flat uint8 tensor that starts at a multiple of 64 bytes.
+
+    Raises `MemoryError` if the system has not got it.
+    """
+    try:
+        return torch.empty(num_bytes, dtype=torch.uint8, device="cpu")
+    except RuntimeError as error:
+        raise MemoryError(f"{num_bytes} bytes of memory cannot be had: {error}") from error
 
 
 def byte_view(tensor: torch.Tensor) -> memoryview:

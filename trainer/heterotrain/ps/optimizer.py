@@ -143,8 +143,8 @@ class ShardOptimizer:
         members: list[list[torch.nn.Parameter]] = [[] for _ in groups]
         for slot, parameter in zip(self._slots, self._parameters, strict=True):
             members[slot.group].append(parameter)
-        # One optimizer a group: some classes prepare state from their constructor's arguments alone, not from the group's.
-        # A group is given as a dict, since a shard may hold no piece of it.
+        # One optimizer a group: some classes prepare state from their constructor's arguments alone, not from the
+        # group's. A group is given as a dict, since a shard may hold no piece of it.
         self._optimizers = [
             check_optimizer(name)([{"params": m}], **h, foreach=False)
             for m, h in zip(members, self._hyperparameters, strict=True)

@@ -1,0 +1,105 @@
+"""A shard's part of one model in one term: its memory, and the arithmetic of a commit on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from heterotrain.ps.arithmetic import aggregate, norm_part, scale_parameters, update_buffers
+from heterotrain.ps.gradients import ArenaPool, Gradients
+from heterotrain.ps.optimizer import ShardOptimizer, Slot, decode_group, state_bytes_per_element
+from heterotrain.ps.values import CommitOrder, ShardSpec
+from heterotrain.ps.versions import Versions
+from heterotrain.tensors import allocate, elements, torch_dtype
+from heterotrain_core.layout import Piece, TensorKind, make_layout
+
+
+class Part:
+    """Bookkeeping (`gradients`, `versions`, `pool`) is under the store's lock; the rest is for one commit at a time.
+
+    Raises `ValueError` if the model cannot be laid out, `MemoryError` if there is no memory for it.
+    """
+
+    def __init__(self, spec: ShardSpec) -> None:
+        self.spec = spec
+        layout = make_layout(spec.tensors, spec.num_shards)
+        self.regions = layout.shard_regions[spec.shard]
+        self.num_bytes = layout.shard_bytes[spec.shard]
+        """Of the arena."""
+        self._pieces = layout.pieces[spec.shard]
+        self._slots = tuple(_slot(spec, p) for p in self._pieces if spec.tensors[p.tensor].kind is TensorKind.PARAMETER)
+        # Free arenas to keep: a gradient waiting from each worker, and copies of versions still read.
+        self.pool = ArenaPool(self.num_bytes, keep=len(spec.workers) + 2)
+        self.gradients = Gradients(self.regions, len(spec.workers), self.pool)
+        self.versions = Versions(self.pool)
+        self._total = allocate(self.num_bytes)
+        self._values: torch.Tensor | None = None
+        self._optimizer: ShardOptimizer | None = None
+
+    @property
+    def expected_bytes(self) -> int:
+        """Bytes of values and optimizer state once training is under way."""
+        groups = [decode_group(self.spec.optimizer, text) for text in self.spec.groups]
+        kinds = {(slot.group, slot.dtype) for slot in self._slots}
+        state = {
+            (group, dtype): state_bytes_per_element(self.spec.optimizer, groups[group], torch_dtype(dtype))
+            for group, dtype in kinds
+        }
+        return self.num_bytes + sum(s.num_elements * state[s.group, s.dtype] for s in self._slots)
+
+    @property
+    def bytes_held(self) -> int:
+        """Bytes held now: versions, gradients (waiting or free), aggregate and optimizer state."""
+        state = self._optimizer.state_bytes if self._optimizer else 0
+        return self.pool.bytes_held + self.num_bytes + state
+
+    def start(self, values: torch.Tensor) -> None:
+        """Take the initial values over and set the optimizer up on them."""
+        self._values = values
+        self._optimizer = ShardOptimizer(self.spec.optimizer, self.spec.groups, self._slots, values, self._total)
+
+    def check(self, order: CommitOrder) -> None:
+        """Raise `ValueError` for an order that the optimizer or the model cannot obey, before anything has changed."""
+        self._started().check(order.groups)
+        if not all(0 <= index < len(self.spec.tensors) for index in order.absent):
+            raise ValueError(f"absent must be indices of the model's {len(self.spec.tensors)} tensors")
+
+    def sum(self, gradients: Sequence[torch.Tensor], weights: Sequence[float]) -> None:
+        """Put the weighted sum of whole gradients into the aggregate."""
+        if gradients:
+            aggregate(self._total, self.regions, gradients, weights)
+
+    def norm_part(self, norm_type: float, absent: frozenset[int]) -> float:
+        """What this shard adds to the norm of the aggregate (see `arithmetic.norm_part`)."""
+        views = [
+            elements(self._total, s.dtype, s.offset, s.num_elements) for s in self._slots if s.tensor not in absent
+        ]
+        return norm_part(views, norm_type)
+
+    def update(self, source: torch.Tensor, target: torch.Tensor, order: CommitOrder) -> None:
+        """Make the next version from the values in `source` and the aggregate, in `target` (may be the same arena)."""
+        optimizer = self._started()
+        if target is not source:
+            target.copy_(source)
+        if target is not self._values:
+            optimizer.rebind(target)
+            self._values = target
+        if order.clip_coefficient is not None:
+            scale_parameters(self._total, self.regions, order.clip_coefficient)
+        optimizer.step(order.groups, order.scale, order.absent)
+        update_buffers(target, self._total, self.regions, order.scale)
+
+    def tensor_at(self, offset: int) -> str:
+        """Name of the tensor that byte `offset` of the arena belongs to."""
+        piece = max((p for p in self._pieces if p.offset <= offset), key=lambda p: p.offset)
+        return self.spec.tensors[piece.tensor].name
+
+    def _started(self) -> ShardOptimizer:
+        assert self._optimizer is not None, "start() comes first"  # noqa: S101 - our own order of calls
+        return self._optimizer
+
+
+def _slot(spec: ShardSpec, piece: Piece) -> Slot:
+    tensor = spec.tensors[piece.tensor]
+    return Slot(piece.tensor, tensor.group, tensor.dtype, piece.offset, piece.stop - piece.start)

@@ -1,0 +1,280 @@
+"""A shard's state as its two servers see it: the tensor transport (many threads) and the coordinator's commands.
+
+One lock guards the bookkeeping and is never held while numbers are computed, so that gradients of the next round arrive
+and versions are read while a commit runs. Commands run one at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+
+from heterotrain.ps.arithmetic import not_finite
+from heterotrain.ps.gradients import Gradient, State, push_status
+from heterotrain.ps.part import Part
+from heterotrain.ps.values import CommitOrder, GradientName, ShardSpec
+from heterotrain.ps.versions import Published
+from heterotrain.transport.base import INITIAL_ITERATION, PushKey, PushStatus, RefusedError
+
+_log = logging.getLogger(__name__)
+
+LONGEST_WAIT_SECONDS = 3600.0
+
+
+class ShardStore:
+    """A `TensorStore` with the commands `configure`, `publish`, `aggregate`, `commit`.
+
+    Commands raise `RefusedError` for what does not fit the present state, `ValueError` for what never can; both leave
+    the state as it was. If a command breaks half-way, every call after it is refused with the reason.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._command = threading.Lock()
+        self._part: Part | None = None
+        self._last: CommitOrder | None = None
+        self._summed: tuple[int, tuple[tuple[GradientName, float], ...]] | None = None
+        """Version and contributions whose sum is at hand."""
+        self._closed = ""
+        """Why nothing is served any more."""
+
+    # The tensor transport's side.
+
+    def reserve(self, key: PushKey, offset: int, num_bytes: int) -> memoryview | None:
+        """See `TensorStore.reserve`."""
+        with self._changed:
+            part = self._of_term(key.term)
+            return part.gradients.reserve(_name(key), offset, num_bytes, part.versions.present)
+
+    def received(self, key: PushKey, offset: int, num_bytes: int) -> PushStatus:
+        """See `TensorStore.received`. Whoever brings the last range checks the gradient; duplicates wait for that."""
+        with self._changed:
+            part = self._of_term(key.term)
+            gradient = part.gradients.received(_name(key), offset, num_bytes, part.versions.present)
+            if gradient is None:
+                return PushStatus.COMPLETE
+            mine = part.gradients.start_check(gradient)
+        if mine:
+            self._check(part, gradient)
+        with self._changed:
+            self._changed.wait_for(lambda: gradient.state is not State.CHECKING)
+            return push_status(gradient.state)
+
+    @contextmanager
+    def snapshot(self, term: int, version: int, wait_seconds: float) -> Iterator[Published | None]:
+        """See `TensorStore.snapshot`; waits for the configuration too."""
+        part, published = self._acquire(term, version, wait_seconds)
+        if part is None or published is None:
+            yield None
+            return
+        try:
+            yield published
+        finally:
+            with self._changed:
+                part.versions.release(published)
+
+    # The coordinator's side.
+
+    def configure(self, spec: ShardSpec) -> int:
+        """Lay the model out; returns the bytes of values and optimizer state to expect.
+
+        The same model again changes nothing. A higher term drops everything of the term before.
+        """
+        with self._command:
+            with self._changed:
+                self._check_open()
+                present = self._part
+            if present is not None and spec.term < present.spec.term:
+                raise RefusedError(f"term {spec.term} is over, the present one is {present.spec.term}")
+            if present is not None and spec.term == present.spec.term:
+                if spec != present.spec:
+                    raise RefusedError(f"another model is here in term {spec.term}: {_difference(spec, present.spec)}")
+                return present.expected_bytes
+            part = Part(spec)
+            expected = part.expected_bytes
+            with self._changed:
+                self._part, self._last, self._summed = part, None, None
+                self._changed.notify_all()
+            return expected
+
+    def publish(self, term: int) -> None:
+        """Make the initial values version 0. Again: no effect."""
+        with self._command:
+            with self._changed:
+                part = self._of_term(term)
+                if part.versions.present >= 0:
+                    return
+                values = part.gradients.initial()
+                if values is None:
+                    raise RefusedError("the initial values are not complete on this shard")
+            with self._breaking():
+                part.start(values)
+            with self._changed:
+                part.versions.publish(values)
+                self._changed.notify_all()
+
+    def aggregate(self, order: CommitOrder) -> float:
+        """Sum the gradients of the commit that follows and return their norm's part (`arithmetic.norm_part`)."""
+        with self._command:
+            part, gradients = self._gather(order)
+            with self._breaking():
+                self._sum(part, order, gradients)
+                return part.norm_part(order.norm_type, order.absent)
+
+    def commit(self, order: CommitOrder) -> int:
+        """Carry a commit out and return the version that it made. The last one again: no effect, the same answer."""
+        with self._command:
+            with self._changed:
+                part = self._of_term(order.term)
+                if order == self._last:
+                    return part.versions.present
+            part, gradients = self._gather(order)
+            with self._breaking():
+                if order.contributions:
+                    self._make_version(part, order, gradients)
+                else:
+                    with self._changed:
+                        part.versions.advance(order.retain)
+            with self._changed:
+                for name in (*(n for n, _ in order.contributions), *order.discard):
+                    part.gradients.finish(name)
+                self._last, self._summed = order, None
+                self._changed.notify_all()
+                return part.versions.present
+
+    @property
+    def bytes_held(self) -> int:
+        """Bytes of all tensors held: versions, gradients, aggregate, optimizer state."""
+        with self._changed:
+            return self._part.bytes_held if self._part else 0
+
+    def versions(self) -> tuple[int, ...]:
+        """Versions that can be read now, ascending."""
+        with self._changed:
+            return self._part.versions.numbers if self._part else ()
+
+    def close(self, reason: str) -> None:
+        """Refuse everything from now on; whoever waits for a version is refused at once."""
+        with self._changed:
+            self._closed = self._closed or reason
+            self._changed.notify_all()
+
+    def _gather(self, order: CommitOrder) -> tuple[Part, list[torch.Tensor]]:
+        """Check an order against the state and find its gradients, in the order of summation."""
+        with self._changed:
+            part = self._of_term(order.term)
+            present = part.versions.present
+            if present < 0:
+                raise RefusedError("the initial values are not published yet")
+            if order.version != present:
+                raise RefusedError(f"a commit of version {order.version} cannot follow: the present one is {present}")
+            part.check(order)
+            whole = [part.gradients.whole(name) for name, _ in _ordered(order)]
+        return part, [arena for arena in whole if arena is not None]
+
+    def _sum(self, part: Part, order: CommitOrder, gradients: Sequence[torch.Tensor]) -> None:
+        content = (order.version, _ordered(order))
+        if self._summed != content:
+            part.sum(gradients, [weight for _, weight in _ordered(order)])
+            self._summed = content
+
+    def _make_version(self, part: Part, order: CommitOrder, gradients: Sequence[torch.Tensor]) -> None:
+        self._sum(part, order, gradients)
+        with self._changed:
+            source, target = part.versions.begin(order.retain)
+        part.update(source, target, order)
+        with self._changed:
+            part.versions.finish(target)
+
+    def _check(self, part: Part, gradient: Gradient) -> None:
+        """Settle a gradient that has become whole; on an error a later duplicate tries again."""
+        state = State.OPEN
+        try:
+            state = State.COMPLETE if self._is_finite(part, gradient) else State.NOT_FINITE
+        finally:
+            with self._changed:
+                part.gradients.settle(gradient, state)
+                self._changed.notify_all()
+
+    def _is_finite(self, part: Part, gradient: Gradient) -> bool:
+        arena = gradient.arena
+        if arena is None:  # discarded meanwhile
+            return True
+        if gradient.unsettled:
+            arena = arena.clone()
+            with self._changed:
+                part.gradients.privatise(gradient, arena)
+        if gradient.name.iteration == INITIAL_ITERATION:
+            return True  # the user's own values: a causal mask, for one, rightly holds -inf
+        bad = not_finite(arena, part.regions)
+        if bad is not None:
+            _log.warning("the gradient for %s holds NaN or Inf in `%s`: refused", gradient.name, part.tensor_at(bad))
+        return bad is None
+
+    def _acquire(self, term: int, version: int, wait_seconds: float) -> tuple[Part | None, Published | None]:
+        deadline = time.monotonic() + min(max(0.0, wait_seconds), LONGEST_WAIT_SECONDS)
+        with self._changed:
+            while True:
+                self._check_open()
+                if self._part is not None:
+                    part = self._of_term(term)
+                    published = part.versions.acquire(version)
+                    if published is not None:
+                        return part, published
+                    if version <= part.versions.present or version < 0:
+                        raise RefusedError(_gone(version, part.versions.numbers))
+                remaining = deadline - time.monotonic()
+                if remaining <= 0.0:
+                    return None, None
+                self._changed.wait(remaining)
+
+    def _of_term(self, term: int) -> Part:
+        self._check_open()
+        if self._part is None:
+            raise RefusedError("this shard has no model yet")
+        present = self._part.spec.term
+        if term != present:
+            raise RefusedError(
+                f"term {term} is {'over' if term < present else 'not here yet'}, the present one is {present}"
+            )
+        return self._part
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RefusedError(self._closed)
+
+    @contextmanager
+    def _breaking(self) -> Iterator[None]:
+        """What fails in here leaves the values half changed: serve nobody after it."""
+        try:
+            yield
+        except BaseException as error:
+            self.close(f"the shard broke: {type(error).__name__}: {error}")
+            raise
+
+
+def _name(key: PushKey) -> GradientName:
+    return GradientName(key.worker, key.incarnation, key.iteration)
+
+
+def _ordered(order: CommitOrder) -> tuple[tuple[GradientName, float], ...]:
+    return tuple(sorted(order.contributions))
+
+
+def _gone(version: int, numbers: Sequence[int]) -> str:
+    held = ", ".join(map(str, numbers)) or "none"
+    return f"version {version} is not held any more (held: {held}); a commit's `retain` must name what is still needed"
+
+
+def _difference(new: ShardSpec, old: ShardSpec) -> str:
+    names = [
+        n
+        for n in ("shard", "num_shards", "tensors", "optimizer", "groups", "workers")
+        if getattr(new, n) != getattr(old, n)
+    ]
+    return f"{', '.join(names)} differ"
