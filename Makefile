@@ -66,7 +66,7 @@ bench: venv ## Measure the round trip and the tensor transport on this machine
 images: ## Build the operator, trainer and examples images with Docker
 	hack/build-images.sh
 
-cluster: ## Create a kind cluster; where no image registry can be reached, from packages
+cluster: ## Create a kind cluster from packages, without an image registry (Debian, root)
 	hack/cluster.sh
 
 demo-cluster: venv ## Cluster, images, operator, and examples/fashion.yaml on four unequal nodes
