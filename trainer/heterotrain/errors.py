@@ -1,0 +1,28 @@
+"""The two ways in which a script's part of a job ends badly: it asks for what cannot be, or a peer is gone."""
+
+from __future__ import annotations
+
+from heterotrain_api.contract import ExitCode
+
+
+class HeterotrainError(Exception):
+    """Base of the errors that a script may catch."""
+
+
+class UsageError(HeterotrainError):
+    """The script, or its environment, asks for something that cannot be. Says what, and what to do instead."""
+
+
+class PeerLostError(SystemExit):
+    """The coordinator or a parameter server is gone, or has dismissed this worker; the process must end.
+
+    A `SystemExit`, so that a script's ``except Exception`` does not go on without its job, no traceback hides the
+    reason, and the process ends with the exit code given.
+    """
+
+    def __init__(self, reason: str, exit_code: ExitCode = ExitCode.PEER_LOST) -> None:
+        super().__init__(int(exit_code))
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason

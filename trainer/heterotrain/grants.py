@@ -1,0 +1,71 @@
+"""What a worker computes next: the coordinator's items, and the micro-batches of a grant. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from heterotrain_core.types import EpochEnd, Grant, SampleRange, TrainingEnd
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A grant or an end, with where schedules by samples stand at its version."""
+
+    decision: Grant | EpochEnd | TrainingEnd
+    schedule_step: int
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """The part of a grant that is computed at once."""
+
+    iteration: int
+    index: int
+    """Place in the grant, from 0."""
+    ranges: tuple[SampleRange, ...]
+    weight: float
+    """Its samples over those of the grant."""
+    last: bool
+
+    @property
+    def samples(self) -> int:
+        """Samples computed at once."""
+        return sum(len(r) for r in self.ranges)
+
+
+def grant_epoch(grant: Grant) -> int:
+    """The epoch that a grant's samples are of (a grant never spans two)."""
+    return grant.ranges[0].epoch
+
+
+def micro_batches(grant: Grant) -> tuple[MicroBatch, ...]:
+    """Cut a grant into the fewest micro-batches of at most `Grant.micro_batch` samples, even to within one sample.
+
+    Even ones, so that no rest of a sample or two is left, which BatchNorm could not use.
+    """
+    total = grant.samples
+    count = 1 if grant.micro_batch is None else -(-total // grant.micro_batch)
+    edges = [total * i // count for i in range(count + 1)]
+    return tuple(
+        MicroBatch(
+            iteration=grant.iteration,
+            index=i,
+            ranges=cut_ranges(grant.ranges, start, stop),
+            weight=(stop - start) / total,
+            last=i == count - 1,
+        )
+        for i, (start, stop) in enumerate(pairwise(edges))
+    )
+
+
+def cut_ranges(ranges: tuple[SampleRange, ...], start: int, stop: int) -> tuple[SampleRange, ...]:
+    """The samples ``start <= k < stop`` of `ranges` taken as one sequence."""
+    result: list[SampleRange] = []
+    first = 0
+    for part in ranges:
+        low, high = max(start - first, 0), min(stop - first, len(part))
+        if high > low:
+            result.append(SampleRange(part.epoch, part.start + low, part.start + high))
+        first += len(part)
+    return tuple(result)

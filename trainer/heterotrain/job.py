@@ -1,0 +1,291 @@
+"""The engine of a worker in a job: its session with the coordinator and its connections to the shards."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Self
+
+import grpc.aio
+import torch
+
+import heterotrain
+from heterotrain.arena import Arena
+from heterotrain.engine import Setup, Update
+from heterotrain.errors import PeerLostError, UsageError
+from heterotrain.gradients import Gradients
+from heterotrain.grants import Item, grant_epoch
+from heterotrain.messages import done_message, item_of, judge_plan, manifest_message
+from heterotrain.ps.optimizer import encode_group
+from heterotrain.settings import JobSettings
+from heterotrain.shards import Shards, make_links
+from heterotrain.stream import SessionStream
+from heterotrain.transport.base import INITIAL_ITERATION, PushKey, PushStatus, TensorClient
+from heterotrain.transport.tcp import Hello, TcpTensorClient
+from heterotrain_api.contract import PROTOCOL_VERSION, Env, Role, ps_name
+from heterotrain_core.layout import make_layout
+from heterotrain_core.types import Grant
+from heterotrain_rpc import session_pb2 as pb
+from heterotrain_rpc.certificates import Credentials
+from heterotrain_rpc.channels import make_channel
+from heterotrain_rpc.identity import Identity
+
+ConnectShard = Callable[[int, pb.Welcome], TensorClient]
+
+
+class GrantsAtHand:
+    """Grants that have arrived and whose samples nobody has asked for yet. Filled by the stream's thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._grants: deque[Grant] = deque()
+
+    def arrived(self, message: pb.CoordinatorMessage) -> None:
+        """Note a grant; ends are nothing to fetch."""
+        decision = item_of(message).decision
+        if isinstance(decision, Grant):
+            with self._lock:
+                self._grants.append(decision)
+
+    def take(self, epoch: int) -> Grant | None:
+        """The next one, if it is of `epoch`."""
+        with self._lock:
+            if self._grants and grant_epoch(self._grants[0]) == epoch:
+                return self._grants.popleft()
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """The model and what carries it, once `JobEngine.configure` has agreed on it."""
+
+    setup: Setup
+    arena: Arena
+    shards: Shards
+    gradients: Gradients
+
+
+class JobEngine:
+    """One worker among others (see `heterotrain.engine.Engine`); `open` joins the job. `clock` gives seconds."""
+
+    def __init__(
+        self, name: str, stream: SessionStream, at_hand: GrantsAtHand, connect_shard: ConnectShard,
+        *, clock: Callable[[], float] = time.perf_counter, sleep: Callable[[float], None] = time.sleep,
+    ) -> None:  # fmt: skip
+        self._name = name
+        self._stream = stream
+        self._at_hand = at_hand
+        self._connect_shard = connect_shard
+        self._clock = clock
+        self._sleep = sleep
+        self._welcome = pb.Welcome()
+        self._loss: PeerLostError | None = None
+        self._calls = 0
+        self._pull_seconds = 0.0
+        self._last_done = 0.0
+        self._bound: _Bound | None = None
+        self.version = 0
+
+    def open(self) -> Self:
+        """Join; waits for the coordinator. Raises `PeerLostError` if it does not take this worker."""
+        with self._noting_loss():
+            self._welcome = self._stream.open()
+        return self
+
+    @property
+    def seed(self) -> int:
+        """The job's."""
+        return self._welcome.seed
+
+    @property
+    def batch_size(self) -> int:
+        """The job's ``globalBatchSize``."""
+        return self._welcome.global_batch_size
+
+    @property
+    def rank(self) -> int:
+        """Ordinal of this worker."""
+        return self._welcome.worker
+
+    @property
+    def num_workers(self) -> int:
+        """Workers of the job."""
+        return self._welcome.num_workers
+
+    def configure(self, setup: Setup) -> Gradients:
+        """Agree on the model, bind it to an arena, give or get the initial values."""
+        with self._noting_loss():
+            self._send(pb.WorkerMessage(manifest=manifest_message(setup, _groups(setup))))
+            accepted = self._stream.wait("manifest_accepted").manifest_accepted
+            self._bound = bound = self._bind(setup)
+            if accepted.push_initial_values:
+                bound.arena.before_initial_push()
+                bound.shards.push_initial(self._key(INITIAL_ITERATION))
+                self._send(pb.WorkerMessage(initial_values_pushed=pb.InitialValuesPushed()))
+            else:
+                bound.shards.pull(self._welcome.term, 0, frozen=True)
+            bound.arena.after_pull()
+        return bound.gradients
+
+    def start(self, epochs: int) -> None:
+        """Ready for the first grant."""
+        self._send(pb.WorkerMessage(start=pb.Start(epochs=epochs)))
+        self._last_done = self._clock()
+
+    def next_item(self) -> Item:
+        """Wait for the coordinator's word, then for the shards' version."""
+        with self._noting_loss():
+            began = self._clock()
+            item = item_of(self._stream.wait("item"))
+            if item.decision.version != self.version:
+                bound = self._model
+                bound.shards.pull(self._welcome.term, item.decision.version, frozen=False)
+                bound.arena.after_pull()
+                self.version = item.decision.version
+            self._pull_seconds = self._clock() - began
+        return item
+
+    def take_unfetched(self, epoch: int) -> Grant | None:
+        """What has arrived, in order."""
+        return self._at_hand.take(epoch)
+
+    def submit(self, update: Update) -> None:
+        """Push to all shards, then say done."""
+        with self._noting_loss():
+            bound, began = self._model, self._clock()
+            bound.gradients.fill_absent()
+            bound.arena.before_push()
+            answers = bound.shards.push(self._key(update.grant.iteration))
+            refusing = [name for name, status in answers.items() if status is PushStatus.NOT_FINITE]
+            refusal = f"{', '.join(refusing)}: {bound.arena.not_finite() or 'unknown tensor'}" if refusing else None
+            now = self._clock()
+            timings = pb.Timings(
+                data_seconds=update.data_seconds,
+                compute_seconds=update.compute_seconds,
+                push_seconds=now - began,
+                pull_seconds=self._pull_seconds,
+                step_seconds=now - self._last_done,
+            )
+            absent = [bound.setup.tensors.trained[i][0] for i in bound.gradients.absent]
+            done = done_message(self._welcome.term, update, _groups(bound.setup), absent, timings, refusal=refusal)
+            self._send(pb.WorkerMessage(done=done))
+        self._last_done = now
+        bound.gradients.clear()
+
+    def evaluation_range(self, dataset_size: int) -> range:
+        """Wait until all workers have called; the coordinator shares the samples out."""
+        with self._noting_loss():
+            self._calls += 1
+            call = pb.EvaluationCall(call=self._calls, dataset_size=dataset_size)
+            self._send(pb.WorkerMessage(evaluation_call=call))
+            work = self._stream.wait("evaluation_work").evaluation_work
+        return range(work.start, work.stop)
+
+    def evaluation_sums(self, sums: Mapping[str, float], seconds: float) -> Mapping[str, float]:
+        """The sums of all workers."""
+        with self._noting_loss():
+            part = pb.EvaluationPart(call=self._calls, sums=sums, seconds=seconds)
+            self._send(pb.WorkerMessage(evaluation_part=part))
+            return dict(self._stream.wait("evaluation_outcome").evaluation_outcome.sums)
+
+    def report(self, values: Mapping[str, float]) -> None:
+        """For the job's status and its stop condition."""
+        self._send(pb.WorkerMessage(report=pb.Report(values=values)))
+
+    def close(self, failure: str | None = None) -> None:
+        """Say how the script ended; if a peer was lost, say why as the last line on standard error."""
+        failure = failure or (self._loss.reason if self._loss else None)
+        if failure is None:
+            self._stream.close(pb.WorkerMessage(goodbye=pb.Goodbye()))
+        else:
+            self._stream.close(pb.WorkerMessage(failure=pb.Failure(error=failure)))
+        if self._bound is not None:
+            self._bound.shards.close()
+        if self._loss is not None:
+            sys.stderr.write(f"heterotrain: worker {self._name} ends: {self._loss.reason}\n")
+            sys.stderr.flush()
+
+    def _send(self, message: pb.WorkerMessage) -> None:
+        with self._noting_loss():
+            self._stream.send(message)
+
+    def _key(self, iteration: int) -> PushKey:
+        w = self._welcome
+        return PushKey(w.term, w.worker, w.incarnation, iteration)
+
+    @property
+    def _model(self) -> _Bound:
+        if self._bound is None:
+            raise UsageError("call session.prepare before training")
+        return self._bound
+
+    def _bind(self, setup: Setup) -> _Bound:
+        """Lay the model out in an arena and connect its shards (each connection is made when it is first used)."""
+        layout = make_layout(setup.tensors.specs, len(self._welcome.shards))
+        arena = Arena(setup.tensors, layout, setup.device)
+        names = [ps_name(i) for i in range(layout.num_shards)]
+        clients = [self._connect_shard(i, self._welcome) for i in range(layout.num_shards)]
+        links = make_links(names, clients, layout, values=arena.values_memory, pushed=arena.pushed_memory)
+        gradients = Gradients([p for _, p in setup.tensors.trained], arena.gradient_targets())
+        return _Bound(setup, arena, Shards(links, self._stream.check, self._sleep), gradients)
+
+    @contextmanager
+    def _noting_loss(self) -> Iterator[None]:
+        """Remember why a peer was lost: what the process then says last, to the coordinator and to the user."""
+        try:
+            yield
+        except PeerLostError as error:
+            self._loss = self._loss or error
+            raise
+
+
+def _groups(setup: Setup) -> list[str]:
+    """Hyperparameters as they are now; schedulers may have changed them."""
+    try:
+        return [encode_group(setup.optimizer_name, group) for group in setup.groups]
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def join_job(job: JobSettings, device: torch.device) -> JobEngine:
+    """Join the job that the environment names. Raises `UsageError` for credentials that are not this worker's."""
+    credentials = _read_credentials(job)
+    at_hand = GrantsAtHand()
+    join = pb.Join(
+        worker=job.name,
+        protocol_version=PROTOCOL_VERSION,
+        library_version=heterotrain.__version__,
+        device=device.type.upper(),
+        host=socket.gethostname(),
+    )
+
+    def connect() -> grpc.aio.Channel:
+        return make_channel(job.coordinator, ps_name(0), credentials)
+
+    def connect_shard(shard: int, welcome: pb.Welcome) -> TensorClient:
+        hello = Hello(job.name, ordinal=welcome.worker, incarnation=welcome.incarnation, term=welcome.term)
+        return TcpTensorClient(welcome.shards[shard], ps_name(shard), job.certificates, hello)
+
+    def answer(welcome: pb.Welcome, proposal: pb.PlanProposal) -> pb.PlanAnswer:
+        return judge_plan(job.name, welcome, proposal.plan)
+
+    stream = SessionStream(connect, join, answer, at_hand.arrived)
+    return JobEngine(job.name, stream, at_hand, connect_shard).open()
+
+
+def _read_credentials(job: JobSettings) -> Credentials:
+    try:
+        credentials = Credentials.read(job.certificates)
+        identity = credentials.identity
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{Env.CERTIFICATES}: {job.certificates} cannot be used: {error}") from error
+    wanted = Identity(job.job_uid, Role.WORKER, job.name)
+    if identity != wanted:
+        raise UsageError(f"{Env.CERTIFICATES}: the certificate is for {identity.uri}, this process is {wanted.uri}")
+    return credentials

@@ -1,0 +1,72 @@
+"""`join`: the one place where a script learns whether it runs alone or in a job."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from heterotrain.alone import AloneEngine
+from heterotrain.engine import Engine
+from heterotrain.errors import UsageError
+from heterotrain.exits import ExitWatch
+from heterotrain.randomness import seed_everything, stable_seed
+from heterotrain.session import Session
+from heterotrain.settings import JobSettings, Settings, read_settings
+from heterotrain_api.contract import Env
+
+_present: Session | None = None
+
+
+def join(*, batch_size: int | None = None, seed: int | None = None) -> Session:
+    """Begin the session of this process: in the job that its environment names, else alone.
+
+    Alone, `batch_size` (samples of an update) and `seed` are needed; in a job its globalBatchSize and seed hold.
+    From here on Python's, NumPy's and PyTorch's random state follow from the seed, so that a model built now has the
+    same initial values alone and on every worker. In a job this waits for the coordinator.
+
+    Raises `UsageError` for wrong arguments or environment, or a second session; ends the process with a reason and
+    `ExitCode.PEER_LOST` (see `PeerLostError`) if the job does not take it.
+    """
+    global _present  # noqa: PLW0603 - one session per process
+    if _present is not None and not _present.closed:
+        raise UsageError("heterotrain.join was called before; a process has one session, close it first")
+    settings = read_settings(os.environ)
+    device = choose_device(settings)
+    engine = _alone(batch_size, seed) if settings.job is None else _join_job(settings.job, device)
+    session = Session(engine, settings, device)
+    if settings.job is not None:
+        watch = ExitWatch(session.close, session.fail)
+        watch.install()
+        session.on_close(watch.remove)
+    torch.manual_seed(stable_seed(engine.seed, "initial"))
+    seed_everything(stable_seed(engine.seed, "initial"))
+    _present = session
+    return session
+
+
+def choose_device(settings: Settings) -> torch.device:
+    """Where to compute; raises `UsageError` if CUDA is asked for and cannot be used."""
+    usable = torch.cuda.is_available()
+    if settings.device == "CUDA" and not usable:
+        raise UsageError(f"{Env.DEVICE} is CUDA, but PyTorch finds no usable CUDA device; use a node with one, or CPU")
+    return torch.device("cuda" if settings.device == "CUDA" or (settings.device is None and usable) else "cpu")
+
+
+def _alone(batch_size: int | None, seed: int | None) -> Engine:
+    if batch_size is None or seed is None:
+        missing = " and ".join(n for n, v in (("batch_size", batch_size), ("seed", seed)) if v is None)
+        raise UsageError(
+            f"heterotrain.join needs {missing} when the script runs alone: heterotrain.join(batch_size=512, seed=7)"
+        )
+    for name, value, least in (("batch_size", batch_size, 1), ("seed", seed, 0)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise UsageError(f"{name}: must be a whole number of at least {least}, not {value!r}")
+    return AloneEngine(batch_size=batch_size, seed=seed)
+
+
+def _join_job(job: JobSettings, device: torch.device) -> Engine:
+    # Not needed alone: gRPC, certificates and their threads.
+    from heterotrain.job import join_job
+
+    return join_job(job, device)

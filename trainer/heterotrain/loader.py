@@ -1,0 +1,173 @@
+"""The loader: a `torch.utils.data.DataLoader` that is fed with the micro-batches of the grants at hand."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sized
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from heterotrain.engine import Engine
+from heterotrain.errors import UsageError
+from heterotrain.grants import MicroBatch, micro_batches
+from heterotrain.randomness import SampleOrder, SeededIndices, stable_seed
+from heterotrain.rounds import Rounds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderOptions:
+    """Options of `torch.utils.data.DataLoader` that a script may choose; meanings and defaults as there."""
+
+    num_workers: int = 0
+    collate_fn: Callable[[list[Any]], Any] | None = None
+    pin_memory: bool = False
+    prefetch_factor: int | None = None
+    worker_init_fn: Callable[[int], None] | None = None
+    multiprocessing_context: Any = None
+    timeout: float = 0
+
+
+class GrantSampler:
+    """A batch sampler over the grants at hand. Its iterator *ends* when there is none, and goes on when there is again.
+
+    The `DataLoader` asks for one more batch each time it has received one, so whatever grant has arrived meanwhile is
+    fetched ahead, and nothing that was not granted ever is.
+    """
+
+    def __init__(self, engine: Engine, order: SampleOrder, *, seeded: bool) -> None:
+        self._engine = engine
+        self._order = order
+        self._seeded = seeded
+        self._cut: deque[MicroBatch] = deque()
+        self.epoch = -1
+        self.sent: deque[MicroBatch] = deque()
+        """Given to the `DataLoader`, not yet come back."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return self
+
+    def __next__(self) -> list[int]:
+        if not self._cut:
+            grant = self._engine.take_unfetched(self.epoch)
+            if grant is None:
+                raise StopIteration
+            self._cut.extend(micro_batches(grant))
+        batch = self._cut.popleft()
+        self.sent.append(batch)
+        indices = self._order.indices(batch.ranges)
+        return SeededIndices(indices, self._engine.seed, batch.ranges[0].epoch) if self._seeded else indices
+
+
+class Loader:
+    """Yields this worker's batches on the session's device; made by `Session.prepare`.
+
+    Iterate over it inside ``for epoch in session.epochs(n)``, and call ``optimizer.step()`` once for each batch. A
+    second loop in the same epoch goes on where the first one stopped.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        engine: Engine,
+        rounds: Rounds,
+        order: SampleOrder,
+        *,
+        options: LoaderOptions,
+        device: torch.device,
+        clock: Callable[[], float],
+    ) -> None:
+        self.dataset = dataset
+        self._rounds = rounds
+        self._num_rounds = -(-len(cast("Sized", dataset)) // engine.batch_size)
+        self._device = device
+        self._clock = clock
+        # A plain TensorDataset draws no random numbers: its samples need no random state of their own.
+        self._sampler = GrantSampler(engine, order, seeded=type(dataset) is not TensorDataset)
+        self._pinned = options.pin_memory and device.type == "cuda"
+        self._data = DataLoader(
+            dataset,
+            batch_sampler=cast("Any", self._sampler),
+            num_workers=options.num_workers,
+            collate_fn=options.collate_fn,
+            pin_memory=self._pinned,
+            prefetch_factor=options.prefetch_factor,
+            worker_init_fn=options.worker_init_fn,
+            multiprocessing_context=options.multiprocessing_context,
+            timeout=options.timeout,
+            persistent_workers=options.num_workers > 0,
+            # Else the loader would draw its base seed from the training process's random state.
+            generator=torch.Generator().manual_seed(stable_seed(engine.seed, "loader", engine.rank)),
+        )
+        self._iterator: Iterator[Any] | None = None
+
+    def __len__(self) -> int:
+        """Rounds of an epoch: ceil(samples of the data set / global batch)."""
+        return self._num_rounds
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            asked = self._clock()
+            micro_batch = self._rounds.next_micro_batch()
+            if micro_batch is None:
+                return
+            batch = to_device(self._fetch(micro_batch), self._device, non_blocking=self._pinned)
+            self._rounds.hand_out(micro_batch, self._clock() - asked)
+            yield batch
+
+    def _fetch(self, wanted: MicroBatch) -> Any:
+        self._sampler.epoch = wanted.ranges[0].epoch
+        try:
+            if self._iterator is None:
+                self._iterator = iter(self._data)
+            batch = next(self._iterator)
+        except StopIteration:
+            # Nothing had been granted when the last batch came; with loader processes, the same ones go on.
+            self._iterator = iter(self._data)
+            batch = next(self._iterator)
+        fetched = self._sampler.sent.popleft()
+        if fetched != wanted:
+            raise RuntimeError(f"the loader fetched {fetched}, but {wanted} is due")
+        return batch
+
+
+def check_dataset(dataset: object) -> int:
+    """Number of samples; raises `UsageError` for data sets that cannot be shared out by index."""
+    if isinstance(dataset, torch.utils.data.IterableDataset):
+        raise UsageError(
+            "dataset: an IterableDataset has no indices to share out, so no sample could be used exactly once; give a"
+            " data set with __getitem__ and __len__"
+        )
+    if isinstance(dataset, DataLoader):
+        raise UsageError("dataset: give the data set itself, not a DataLoader; session.prepare makes the loader")
+    if not isinstance(dataset, Sized) or not hasattr(dataset, "__getitem__"):
+        raise UsageError(f"dataset: must have __getitem__ and __len__, which {type(dataset).__name__} has not")
+    if len(dataset) == 0:
+        raise UsageError("dataset: must have at least one sample, it is empty")
+    return len(dataset)
+
+
+def to_device(batch: Any, device: torch.device, *, non_blocking: bool = False) -> Any:
+    """`batch` with all its tensors on `device`, through tuples, lists, mappings and whatever has ``to(device)``.
+
+    On the CPU the very same objects are returned.
+    """
+    if device.type == "cpu":
+        return batch
+    return _moved(batch, lambda tensor: tensor.to(device, non_blocking=non_blocking), device)
+
+
+def _moved(batch: Any, move: Callable[[torch.Tensor], torch.Tensor], device: torch.device) -> Any:
+    match batch:
+        case torch.Tensor():
+            return move(batch)
+        case tuple() if hasattr(batch, "_fields"):
+            return type(batch)(*(_moved(b, move, device) for b in batch))
+        case tuple() | list():
+            return type(batch)(_moved(b, move, device) for b in batch)
+        case Mapping():
+            return {k: _moved(v, move, device) for k, v in batch.items()}
+        case _:
+            return batch.to(device) if hasattr(batch, "to") else batch

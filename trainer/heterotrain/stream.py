@@ -1,0 +1,218 @@
+"""A worker's session with the coordinator: one gRPC stream on a thread of its own.
+
+Heartbeats and answers to plans go on while the training thread computes; a dismissal or a broken stream wakes it
+wherever it waits. Only the training thread calls the public methods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+import grpc
+import grpc.aio
+
+from heterotrain.errors import PeerLostError
+from heterotrain_api.contract import ExitCode
+from heterotrain_rpc import session_pb2 as pb
+from heterotrain_rpc.session_pb2_grpc import SessionStub
+
+JOIN_SECONDS: Final = 300.0
+"""How long a worker waits for a coordinator that does not answer yet (its image may still be pulled)."""
+RETRY_SECONDS: Final = 0.5
+CLOSE_SECONDS: Final = 5.0
+"""How long the last message may take; the coordinator ends the stream when it has it."""
+
+_FATAL_CODES: Final = {
+    grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED,
+    grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.ALREADY_EXISTS,
+}  # fmt: skip
+_FATAL_WORDS: Final = ("CERTIFICATE_VERIFY_FAILED", "Peer name", "certificate")
+_ITEMS: Final = frozenset({"grant", "epoch_end", "training_end"})
+
+Answer: TypeAlias = Callable[[pb.Welcome, pb.PlanProposal], pb.PlanAnswer]
+Call: TypeAlias = "grpc.aio.StreamStreamCall[pb.WorkerMessage, pb.CoordinatorMessage]"
+
+
+class SessionStream:
+    """The session's stream. `connect` makes a channel (in the stream's thread); `answer` judges proposed plans there.
+
+    `on_item` is called there too, for each grant or end as it arrives.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], grpc.aio.Channel],
+        join: pb.Join,
+        answer: Answer,
+        on_item: Callable[[pb.CoordinatorMessage], None],
+        *,
+        join_seconds: float = JOIN_SECONDS,
+    ) -> None:
+        self._connect = connect
+        self._join = join
+        self._answer = answer
+        self._on_item = on_item
+        self._join_seconds = join_seconds
+        self._changed = threading.Condition()
+        self._received: dict[str, deque[pb.CoordinatorMessage]] = {}
+        self._lost: PeerLostError | None = None
+        self._outgoing: asyncio.Queue[pb.WorkerMessage | None] = asyncio.Queue()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._main, name="heterotrain-session", daemon=True)
+
+    def open(self) -> pb.Welcome:
+        """Join the job; waits for the coordinator. Raises `PeerLostError` if it cannot be reached, or refuses."""
+        self._thread.start()
+        return self.wait("welcome").welcome
+
+    def send(self, message: pb.WorkerMessage) -> None:
+        """Queue a message; raises `PeerLostError` if the session is over."""
+        self.check()
+        self._loop.call_soon_threadsafe(self._outgoing.put_nowait, message)
+
+    def wait(self, kind: str) -> pb.CoordinatorMessage:
+        """Wait for the next message of a kind: a field of ``CoordinatorMessage``, or ``item`` for grants and ends.
+
+        Raises `PeerLostError` if the session is over before.
+        """
+        with self._changed:
+            queue = self._received.setdefault(kind, deque())
+            while not queue:
+                self._raise_if_lost()
+                self._changed.wait()
+            # What was granted is worthless once the job is gone; the end of training still is one.
+            if not queue[0].HasField("training_end"):
+                self._raise_if_lost()
+            return queue.popleft()
+
+    def check(self) -> None:
+        """Raise `PeerLostError` if the session is over."""
+        with self._changed:
+            self._raise_if_lost()
+
+    def close(self, last: pb.WorkerMessage) -> None:
+        """Send a last message (goodbye or failure) and end the stream; gives up after `CLOSE_SECONDS`."""
+        if not self._thread.is_alive():
+            return
+        for message in (last, None):
+            self._loop.call_soon_threadsafe(self._outgoing.put_nowait, message)
+        self._thread.join(CLOSE_SECONDS)
+
+    def _raise_if_lost(self) -> None:
+        if self._lost is not None:
+            raise self._lost
+
+    # From here on: the stream's thread.
+
+    def _main(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._run())
+
+    async def _run(self) -> None:
+        channel = self._connect()
+        try:
+            self._end(await self._converse(channel))
+        except grpc.aio.AioRpcError as error:
+            self._end(PeerLostError(f"the connection to the coordinator broke: {_describe(error)}"))
+        finally:
+            await channel.close()
+
+    async def _converse(self, channel: grpc.aio.Channel) -> PeerLostError:
+        """The whole session; returns why it ended."""
+        call, first = await self._open_call(channel)
+        if not first.HasField("welcome"):
+            return _dismissal(first) or PeerLostError("the coordinator did not welcome this worker")
+        self._deliver("welcome", first)
+        writer = asyncio.create_task(self._write(call, first.welcome.heartbeat_seconds))
+        try:
+            async for message in call:
+                reason = _dismissal(message)
+                if reason is not None:
+                    return reason
+                self._dispatch(first.welcome, message)
+        finally:
+            writer.cancel()
+        return PeerLostError("the coordinator ended the session")
+
+    async def _open_call(self, channel: grpc.aio.Channel) -> tuple[Call, pb.CoordinatorMessage]:
+        stub = SessionStub(channel)
+        deadline = time.monotonic() + self._join_seconds
+        while True:
+            call: Call = stub.Open()
+            first = await _first_message(call, self._join)
+            if isinstance(first, pb.CoordinatorMessage):
+                return call, first
+            if _is_fatal(first) or time.monotonic() > deadline:
+                raise first
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _write(self, call: Call, heartbeat_seconds: float) -> None:
+        while True:
+            try:
+                message = await asyncio.wait_for(self._outgoing.get(), heartbeat_seconds)
+            except TimeoutError:
+                message = pb.WorkerMessage(heartbeat=pb.Heartbeat())
+            if message is None:
+                await call.done_writing()
+                return
+            try:
+                await call.write(message)
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                return  # the reader learns why
+
+    def _dispatch(self, welcome: pb.Welcome, message: pb.CoordinatorMessage) -> None:
+        kind = message.WhichOneof("body")
+        if kind == "plan_proposal":
+            answer = self._answer(welcome, message.plan_proposal)
+            self._outgoing.put_nowait(pb.WorkerMessage(plan_answer=answer))
+        elif kind in _ITEMS:
+            self._on_item(message)
+            self._deliver("item", message)
+        elif kind is not None:
+            self._deliver(kind, message)
+
+    def _deliver(self, kind: str, message: pb.CoordinatorMessage) -> None:
+        with self._changed:
+            self._received.setdefault(kind, deque()).append(message)
+            self._changed.notify_all()
+
+    def _end(self, loss: PeerLostError) -> None:
+        with self._changed:
+            self._lost = loss
+            self._changed.notify_all()
+
+
+async def _first_message(call: Call, join: pb.Join) -> pb.CoordinatorMessage | grpc.aio.AioRpcError:
+    """The answer to `join`, or why there is none."""
+    try:
+        await call.write(pb.WorkerMessage(join=join))
+        first = await call.read()
+    except grpc.aio.AioRpcError as error:
+        return error
+    except asyncio.InvalidStateError:  # it ended while it was written to
+        first = grpc.aio.EOF
+    if isinstance(first, pb.CoordinatorMessage):
+        return first
+    none = grpc.aio.Metadata()
+    return grpc.aio.AioRpcError(await call.code(), none, none, details=await call.details())
+
+
+def _dismissal(message: pb.CoordinatorMessage) -> PeerLostError | None:
+    if not message.HasField("dismissal"):
+        return None
+    code = ExitCode.PEER_LOST if message.dismissal.fault else ExitCode.STOPPED
+    return PeerLostError(f"the coordinator ended the session: {message.dismissal.reason}", code)
+
+
+def _is_fatal(error: grpc.aio.AioRpcError) -> bool:
+    details = error.details() or ""
+    return error.code() in _FATAL_CODES or any(word in details for word in _FATAL_WORDS)
+
+
+def _describe(error: grpc.aio.AioRpcError) -> str:
+    return f"{error.code().name}: {error.details() or 'no details'}"
