@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from heterotrain_api.conditions import Reason
+from heterotrain_operator.local.cause import Cause, Exit, Kind
+from heterotrain_operator.local.decide import (
+    End,
+    Limits,
+    Observed,
+    Outcome,
+    Progress,
+    State,
+    Verdict,
+    Wait,
+    decide,
+)
+
+LIMITS = Limits(startup_seconds=120, collect_seconds=2, linger_seconds=10, stop_seconds=15, silence_seconds=60)
+TRAINING = Observed(
+    now=100.0,
+    job_started=0.0,
+    workers_started=5.0,
+    running=("ps-0", "coordinator", "cpu-0", "cpu-1"),
+    progress=Progress.TRAINING,
+    state_seen=99.8,
+)
+STARTING = replace(TRAINING, progress=Progress.STARTING, absent=frozenset({"cpu-1"}))
+SUCCEEDED = Outcome(state=State.SUCCEEDED, reason="Completed", message="3 epochs", rounds=9, samples=72)
+FAILED = Outcome(state=State.FAILED, reason="WorkerLost", message="worker cpu-1 is lost")
+STOPPED = Outcome(state=State.STOPPED, reason="StopRequested", message="stopped by the user")
+
+
+def ended(name: str, kind: Kind, code: int, seconds: float, **more: object) -> Exit:
+    return Exit(name=name, kind=kind, code=code, seconds=seconds, **more)  # type: ignore[arg-type]
+
+
+def failed(reason: str, message: str, process: str = "") -> End:
+    return End(state=State.FAILED, cause=Cause(reason=reason, message=message, process=process))
+
+
+RAISED = ended("cpu-1", Kind.WORKER, 1, 99.0, last_line="ValueError: x")
+RAISED_END = failed(Reason.WORKER_FAILED, "worker cpu-1 exited with code 1: ValueError: x", "cpu-1")
+LEFT = ended("cpu-1", Kind.WORKER, 0, 95.0)
+
+
+@pytest.mark.parametrize(
+    ("seen", "want"),
+    [
+        pytest.param(TRAINING, Wait(), id="all is well"),
+        pytest.param(STARTING, Wait(), id="workers may take their time to join"),
+        pytest.param(
+            replace(TRAINING, exits=(RAISED,)),
+            Wait(),
+            id="after a failure the others' exits are collected for a moment",
+        ),
+        pytest.param(replace(TRAINING, exits=(RAISED,), now=101.0), RAISED_END, id="then the job has failed"),
+        pytest.param(
+            replace(TRAINING, exits=(RAISED,), running=()), RAISED_END, id="at once if nobody is left to wait for"
+        ),
+        pytest.param(
+            replace(TRAINING, outcome=FAILED, outcome_seen=90.0),
+            failed("WorkerLost", "worker cpu-1 is lost", "coordinator"),
+            id="the coordinator's failure counts if no process tells more",
+        ),
+        pytest.param(
+            replace(TRAINING, outcome=FAILED, outcome_seen=99.5, exits=(RAISED,)),
+            Wait(),
+            id="the moment begins with the first sign of failure",
+        ),
+        pytest.param(
+            replace(TRAINING, exits=(replace(RAISED, told=True),)),
+            Wait(),
+            id="an exit that was asked for is no failure",
+        ),
+        pytest.param(
+            replace(TRAINING, outcome=SUCCEEDED, outcome_seen=95.0),
+            Wait(),
+            id="after the good end the processes may finish",
+        ),
+        pytest.param(
+            replace(TRAINING, outcome=SUCCEEDED, outcome_seen=99.0, running=()),
+            End(state=State.SUCCEEDED, cause=Cause(reason="Completed", message="3 epochs")),
+            id="succeeded when the last process has ended",
+        ),
+        pytest.param(
+            replace(TRAINING, outcome=SUCCEEDED, outcome_seen=80.0),
+            End(state=State.SUCCEEDED, cause=Cause(reason="Completed", message="3 epochs")),
+            id="succeeded too if a process lingers: the outcome is the coordinator's",
+        ),
+        pytest.param(
+            replace(TRAINING, outcome=SUCCEEDED, outcome_seen=99.0, running=(), exits=(RAISED,)),
+            End(state=State.SUCCEEDED, cause=Cause(reason="Completed", message="3 epochs")),
+            id="a script that fails after its goodbye does not undo the model",
+        ),
+        pytest.param(
+            replace(
+                TRAINING,
+                outcome=STOPPED,
+                outcome_seen=99.0,
+                running=(),
+                exits=(ended("coordinator", Kind.COORDINATOR, 3, 99.0),),
+            ),
+            End(state=State.STOPPED, cause=Cause(reason="StopRequested", message="stopped by the user")),
+            id="stopped by command: exit code 3 of the coordinator is no failure",
+        ),
+        pytest.param(
+            replace(TRAINING, exits=(ended("coordinator", Kind.COORDINATOR, 0, 90.0),)),
+            failed(Reason.COORDINATOR_FAILED, "the coordinator ended without leaving an outcome", "coordinator"),
+            id="a coordinator that ends without a word",
+        ),
+        pytest.param(
+            replace(TRAINING, exits=(ended("ps-0", Kind.PS, 0, 95.0),)),
+            Wait(),
+            id="shards may leave a little before the coordinator",
+        ),
+        pytest.param(
+            replace(TRAINING, exits=(ended("ps-0", Kind.PS, 0, 85.0),)),
+            failed(Reason.SHARD_FAILED, "parameter server ps-0 ended before the job did", "ps-0"),
+            id="a shard that leaves in the middle",
+        ),
+        pytest.param(
+            replace(STARTING, exits=(LEFT,)),
+            failed(
+                Reason.WORKER_FAILED,
+                "worker cpu-1 ended without joining the job; does its script call heterotrain.join()?",
+                "cpu-1",
+            ),
+            id="a script that never joins would be waited for in vain",
+        ),
+        pytest.param(
+            replace(STARTING, exits=(LEFT,), state_seen=94.0),
+            Wait(),
+            id="whether it joined is judged by a state newer than its end",
+        ),
+        pytest.param(replace(TRAINING, exits=(LEFT,)), Wait(), id="a worker that joined and ended well"),
+        pytest.param(
+            replace(STARTING, now=126.0),
+            failed(
+                Reason.WAITING_FOR_WORKERS,
+                "the workers were not ready within 120 s (not joined: cpu-1); --startup-seconds gives them longer",
+                "cpu-1",
+            ),
+            id="workers that do not become ready",
+        ),
+        pytest.param(
+            replace(STARTING, now=126.0, absent=frozenset()),
+            failed(
+                Reason.WAITING_FOR_WORKERS,
+                "the workers were not ready within 120 s (all have joined, but have not agreed on the model); "
+                "--startup-seconds gives them longer",
+            ),
+            id="workers that join and go no further",
+        ),
+        pytest.param(
+            replace(STARTING, now=121.0, workers_started=None, starting="ps-1"),
+            failed(Reason.WAITING_FOR_WORKERS, "ps-1 was not ready within 120 s (--startup-seconds)", "ps-1"),
+            id="a shard that does not come up",
+        ),
+        pytest.param(replace(TRAINING, now=9000.0), Wait(), id="training may take as long as it likes"),
+        pytest.param(
+            replace(TRAINING, silent_since=39.0),
+            failed(Reason.COORDINATOR_UNREACHABLE, "the coordinator has not answered for 60 s", "coordinator"),
+            id="a coordinator that lives and does not answer",
+        ),
+        pytest.param(
+            replace(TRAINING, interrupts=1, interrupted=99.0), Wait(), id="asked to stop: the model is being saved"
+        ),
+        pytest.param(
+            replace(STARTING, interrupts=1, interrupted=99.9),
+            End(
+                state=State.STOPPED,
+                cause=Cause(reason=Reason.STOPPED, message="stopped by the user before a model was saved"),
+            ),
+            id="asked to stop before training began: nothing to save",
+        ),
+        pytest.param(
+            replace(TRAINING, interrupts=1, interrupted=84.0),
+            End(
+                state=State.STOPPED,
+                cause=Cause(reason=Reason.STOPPED, message="stopped by the user before a model was saved"),
+            ),
+            id="asked to stop and nothing happens",
+        ),
+        pytest.param(
+            replace(TRAINING, interrupts=1, interrupted=98.0, outcome=STOPPED, outcome_seen=99.0, running=()),
+            End(state=State.STOPPED, cause=Cause(reason="StopRequested", message="stopped by the user")),
+            id="asked to stop, model saved",
+        ),
+        pytest.param(
+            replace(TRAINING, interrupts=1, interrupted=98.0, outcome=SUCCEEDED, outcome_seen=99.0, running=()),
+            End(state=State.SUCCEEDED, cause=Cause(reason="Completed", message="3 epochs")),
+            id="asked to stop when it was done anyway",
+        ),
+        pytest.param(
+            replace(TRAINING, interrupts=1, interrupted=98.0, exits=(RAISED,), now=120.0),
+            End(
+                state=State.STOPPED,
+                cause=Cause(reason=Reason.STOPPED, message="stopped by the user before a model was saved"),
+            ),
+            id="who fails while being stopped was stopped",
+        ),
+        pytest.param(
+            replace(TRAINING, interrupts=2, interrupted=99.0),
+            End(
+                state=State.STOPPED,
+                cause=Cause(reason=Reason.STOPPED, message="stopped at once by the user; the model was not saved"),
+                at_once=True,
+            ),
+            id="asked twice: at once",
+        ),
+    ],
+)
+def test_decide(seen: Observed, want: Verdict) -> None:
+    assert decide(seen, LIMITS) == want
+
+
+def test_states_have_the_exit_codes_of_the_contract() -> None:
+    assert {state: int(state.exit_code) for state in State} == {
+        State.SUCCEEDED: 0,
+        State.FAILED: 1,
+        State.STOPPED: 3,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param(
+            '{"state": "Succeeded", "reason": "Completed", "rounds": 3, "samples": 24, "reported": {"accuracy": 0.5},'
+            ' "model": "m", "message": null}',
+            Outcome(
+                state=State.SUCCEEDED, reason="Completed", rounds=3, samples=24, reported={"accuracy": 0.5}, model="m"
+            ),
+            id="a whole outcome",
+        ),
+        pytest.param('{"state": "Failed"}', Outcome(state=State.FAILED), id="the least"),
+    ],
+)
+def test_outcome_is_read(text: str, want: Outcome) -> None:
+    assert Outcome.from_json(text) == want
+
+
+@pytest.mark.parametrize("text", ["", '{"state": "Fail', "[]", '{"state": "Odd"}', '{"reason": "x"}'])
+def test_what_is_no_outcome_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        Outcome.from_json(text)

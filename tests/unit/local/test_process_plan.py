@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heterotrain_api.validation import parse
+from heterotrain_operator.local.cause import Kind
+from heterotrain_operator.local.job_folder import JobFolder
+from heterotrain_operator.local.manifest import without_meaning_here
+from heterotrain_operator.local.process_plan import ProcessPlan, base_environment, ready_ports
+from heterotrain_operator.local.supervisor import Command
+
+
+def make_plan(environment: dict[str, str] | None = None, **spec: Any) -> ProcessPlan:
+    document = {
+        "apiVersion": "heterotrain.io/v1alpha1",
+        "kind": "HeteroTrainJob",
+        "metadata": {"name": "tiny"},
+        "spec": {
+            "image": "x",
+            "command": ["python", "train.py"],
+            "args": ["--lr", "1"],
+            "globalBatchSize": 16,
+            "workers": [{"name": "cpu", "replicas": 2, "resources": {"limits": {"memory": "1Mi"}}}],
+            **spec,
+        },
+    }
+    return ProcessPlan(
+        job=parse(document),
+        uid="u1",
+        folder=JobFolder(Path("/home/jobs/tiny"), Path("/report")),
+        source=Path("/src"),
+        python="/venv/bin/python",
+        environment=environment or {},
+        stretches={},
+    )
+
+
+def test_a_worker_is_the_users_command_beside_the_manifest() -> None:
+    plan = make_plan({"HOME": "/home/me", "PATH": "/bin"})
+    assert plan.worker_command(plan.slots[1], "127.0.0.1:9") == Command(
+        name="cpu-1",
+        kind=Kind.WORKER,
+        arguments=["/venv/bin/python", "train.py", "--lr", "1"],
+        environment={
+            "OMP_NUM_THREADS": "1",
+            "MKL_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "HOME": "/home/me",
+            "PATH": "/venv/bin:/bin",
+            "PYTHONUNBUFFERED": "1",
+            "HETEROTRAIN_JOB_NAME": "tiny",
+            "HETEROTRAIN_JOB_UID": "u1",
+            "HETEROTRAIN_NAME": "cpu-1",
+            "HETEROTRAIN_CERTIFICATES": "/home/jobs/tiny/certificates/cpu-1",
+            "HETEROTRAIN_COORDINATOR": "127.0.0.1:9",
+            "HETEROTRAIN_DEVICE": "CPU",
+        },
+        folder=Path("/src"),
+        log=Path("/report/logs/cpu-1.log"),
+        memory_limit_bytes=2**20,
+    )
+
+
+def test_pace_and_sample_log_reach_the_worker_that_they_are_for() -> None:
+    plan = replace(make_plan(), stretches={"cpu-0": 2.5}, log_samples=True)
+    first, second = (plan.worker_command(slot, "x").environment for slot in plan.slots)
+    assert (first["HETEROTRAIN_STRETCH"], "HETEROTRAIN_STRETCH" in second) == ("2.5", False)
+    assert second["HETEROTRAIN_SAMPLE_LOG"] == "/report/logs/cpu-1.samples"
+
+
+def test_another_command_than_python_is_taken_as_it_is() -> None:
+    plan = make_plan(command=["sh", "-c", "python x.py"], args=[])
+    assert list(plan.worker_command(plan.slots[0], "x").arguments) == ["sh", "-c", "python x.py"]
+
+
+def test_the_coordinator_has_the_certificate_of_the_first_shard_and_only_it_is_given_the_configuration() -> None:
+    plan = make_plan()
+    coordinator, shard = plan.coordinator_command(), plan.ps_command(0)
+    assert coordinator.environment["HETEROTRAIN_NAME"] == shard.environment["HETEROTRAIN_NAME"] == "ps-0"
+    assert coordinator.environment["HETEROTRAIN_CONFIG"] == "/home/jobs/tiny/config.json"
+    assert "HETEROTRAIN_CONFIG" not in shard.environment
+    assert shard.environment["HETEROTRAIN_OUTPUT"] == "/report"
+
+
+@pytest.mark.parametrize(
+    ("environment", "name", "want"),
+    [
+        pytest.param({}, "OMP_NUM_THREADS", "1", id="one thread a worker, since they share the machine"),
+        pytest.param({"OMP_NUM_THREADS": "3"}, "OMP_NUM_THREADS", "3", id="the user's own choice holds"),
+        pytest.param({"HETEROTRAIN_JOB_UID": "outer"}, "HETEROTRAIN_JOB_UID", None, id="no other job's variables"),
+        pytest.param({"HETEROTRAIN_HOME": "/h"}, "HETEROTRAIN_HOME", "/h", id="what is no job's variable stays"),
+        pytest.param({}, "PATH", "/venv/bin", id="an empty PATH"),
+        pytest.param({"PATH": "/bin"}, "PATH", "/venv/bin:/bin", id="our interpreter first"),
+        pytest.param({"PYTHONPATH": "/p"}, "PYTHONPATH", "/p", id="PYTHONPATH is left alone"),
+    ],
+)
+def test_base_environment(environment: dict[str, str], name: str, want: str | None) -> None:
+    assert base_environment(environment, "/venv/bin/python").get(name) == want
+
+
+@pytest.mark.parametrize(
+    ("log", "want"),
+    [
+        ("", None),
+        ("a warning\nready control=5 tensor=6\n", {"control": 5, "tensor": 6}),
+        ("ready control=5", {"control": 5}),
+        ("ready when you are\n", None),
+    ],
+)
+def test_ready_line(log: str, want: dict[str, int] | None) -> None:
+    assert ready_ports(log) == want
+
+
+def test_settings_for_clusters_are_named() -> None:
+    plan = make_plan(
+        imagePullPolicy="Never",
+        parameterServers={"resources": {"limits": {"memory": "1Gi", "cpu": "1"}}, "template": {"spec": {}}},
+        workers=[
+            {"name": "a", "nodeSelector": {"pool": "x"}, "resources": {"requests": {"cpu": "1"}}},
+            {"name": "b", "tolerations": [{"operator": "Exists"}], "resources": {"limits": {"memory": "1Gi"}}},
+        ],
+        output={"volume": {"emptyDir": {}}},
+    )
+    assert without_meaning_here(plan.job.spec) == (
+        "image",
+        "imagePullPolicy",
+        "parameterServers.resources.limits.cpu",
+        "parameterServers.template",
+        "workers.a.nodeSelector",
+        "workers.a.resources.requests",
+        "workers.b.tolerations",
+        "output.volume",
+    )
