@@ -1,7 +1,7 @@
 """The tensor transport's interface: ranges of flat buffers between workers and shards, whatever carries them.
 
-A shard's *arena* is one flat buffer (`heterotrain_core.layout`); a *part* is a byte range of it. Both ends lay the arena
-out from the same manifest, so that only offsets and bytes travel and everything is received straight into place.
+A shard's *arena* is one flat buffer (`heterotrain_core.layout`); a *part* is a byte range of it. Both ends lay the
+arena out from the same manifest, so that only offsets and bytes travel and everything is received straight into place.
 
 Ownership: the buffers given to `push` may be changed once it has returned; those given to `pull` hold the version
 once it has returned `PullStatus.DONE`, and must not be read before.
@@ -17,7 +17,7 @@ from typing import Protocol
 
 
 class TransportError(Exception):
-    """The connection broke or the peer answered out of protocol; the operation may be tried again (pushes are idempotent)."""
+    """The connection broke or the peer answered out of protocol; it may be tried again (pushes are idempotent)."""
 
 
 class RefusedError(Exception):
