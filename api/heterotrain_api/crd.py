@@ -129,7 +129,7 @@ def _number_format(node: Mapping[str, Any]) -> str:
 
 def _range_sentence(schema: Schema) -> str:
     if "enum" in schema:
-        return f"One of {', '.join(schema['enum'])}."
+        return f"One of {', '.join(schema['enum'])}." if len(schema["enum"]) > 1 else ""
     for low, high, unit in (
         ("minimum", "maximum", ""),
         ("minLength", "maxLength", " characters"),

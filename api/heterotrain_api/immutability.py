@@ -7,11 +7,12 @@ nobody.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from heterotrain_api.rules import Rule
-from heterotrain_api.v1alpha1 import HeteroTrainJobSpec
+from heterotrain_api.v1alpha1 import EnvVar, HeteroTrainJobSpec, Output, Volume
 
 _AGAIN: Final = "delete the job and create it again, or create one of another name"
 _SHARES: Final = f"`heterotrain plan set` changes the shares of a running job; for anything else {_AGAIN}"
@@ -30,6 +31,10 @@ class Immutable:
     """What to do instead."""
     empty: str = ""
     """CEL literal that an absent field is equal to; none for fields that are required or have a default."""
+    identity: Callable[[Any], object] = lambda value: value
+    """What of the value must stay."""
+    rule: str = ""
+    """CEL expression where equality of the field does not say what must stay."""
 
     @property
     def message(self) -> str:
@@ -39,28 +44,52 @@ class Immutable:
     @property
     def cel(self) -> str:
         """The transition rule at `path`."""
+        if self.rule:
+            return self.rule
         if not self.empty:
             return f"self.{self.field} == oldSelf.{self.field}"
         new, old = (f"(has({x}.{self.field}) ? {x}.{self.field} : {self.empty})" for x in ("self", "oldSelf"))
         return f"{new} == {old}"
 
 
+def _variables(env: tuple[EnvVar, ...]) -> object:
+    """The list is a map by name to the API server: the order does not count."""
+    return {variable.name: variable.value for variable in env}
+
+
+def _volume_identity(output: Output) -> object:
+    """Kind of the volume and its claim. CEL cannot compare what is inside an opaque object."""
+    volume = output.volume
+    if volume is None:
+        return None
+    return frozenset(volume.to_document()), volume.persistent_volume_claim
+
+
+def _volume_rule() -> str:
+    new, old = "self.output.volume", "oldSelf.output.volume"
+    kinds = [str(info.alias) for info in Volume.model_fields.values()]
+    same_kind = " && ".join(f"has({new}.{kind}) == has({old}.{kind})" for kind in kinds)
+    claim = "persistentVolumeClaim"
+    same_claim = f"(!has({new}.{claim}) || {new}.{claim}.claimName == {old}.{claim}.claimName)"
+    return f"has({new}) == has({old}) && (!has({new}) || ({same_kind} && {same_claim}))"
+
+
 IMMUTABLE: Final[tuple[Immutable, ...]] = (
     Immutable("spec", "image", "image"),
     Immutable("spec", "command", "command"),
     Immutable("spec", "args", "args", empty="[]"),
-    Immutable("spec", "env", "env", empty="[]"),
+    Immutable("spec", "env", "env", empty="[]", identity=_variables),
     Immutable("spec", "globalBatchSize", "global_batch_size"),
     Immutable("spec", "batchGrain", "batch_grain"),
     Immutable("spec", "seed", "seed"),
-    Immutable("spec", "output", "output"),
+    Immutable("spec", "output", "output", identity=_volume_identity, rule=_volume_rule()),
     Immutable("spec", "synchronization", "synchronization"),
     Immutable("spec", "stop", "stop", "`heterotrain stop` ends a job and keeps its model; for other limits " + _AGAIN),
     Immutable("spec.parameterServers", "replicas", "replicas", "the parameters are already spread; " + _AGAIN),
     Immutable("spec.workers[*]", "device", "device"),
     Immutable("spec.workers[*]", "replicas", "replicas", _SHARES),
     Immutable("spec.workers[*]", "batch", "batch", _SHARES),
-    Immutable("spec.workers[*]", "env", "env", empty="[]"),
+    Immutable("spec.workers[*]", "env", "env", empty="[]", identity=_variables),
 )
 
 

@@ -62,7 +62,7 @@ class Condition(Resource):
     status: ConditionStatus
     """Whether it holds."""
     observed_generation: Count = 0
-    """metadata.generation that this statement is about."""
+    """Generation of the manifest that this statement is about."""
     last_transition_time: Time
     """When the status last changed."""
     reason: Reason
@@ -180,7 +180,7 @@ class HeteroTrainJobStatus(Resource):
     conditions: Annotated[tuple[Condition, ...], Field(max_length=32, json_schema_extra=keyed_by("type"))] = ()
     """Statements about the job; Succeeded is True or False once it is over."""
     observed_generation: Count = 0
-    """metadata.generation that the operator has acted on."""
+    """Generation of the manifest that the operator has acted on."""
     state: Annotated[str, Field(max_length=128)] = ""
     """Summary of the conditions, for display only."""
     start_time: Time | None = None

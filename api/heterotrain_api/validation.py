@@ -87,7 +87,9 @@ def validate_update(old: HeteroTrainJob, new: HeteroTrainJob) -> list[Fault]:
         before = {_group_key(node, path): node for path, node in _nodes(old, fixed.path)}
         for path, node in _nodes(new, fixed.path):
             was = before.get(_group_key(node, path))
-            if was is not None and getattr(was, fixed.attribute) != getattr(node, fixed.attribute):
+            if was is None:
+                continue  # a group that is new; SAME_GROUPS says so
+            if fixed.identity(getattr(was, fixed.attribute)) != fixed.identity(getattr(node, fixed.attribute)):
                 faults.append(Fault(join(path, fixed.field), fixed.message))
     if not same_groups(old.spec, new.spec):
         faults.append(Fault(f"{SAME_GROUPS.path}{SAME_GROUPS.field}", SAME_GROUPS.message))

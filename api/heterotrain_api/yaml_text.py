@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 _PLAIN: Final = re.compile(r"[A-Za-z./$][A-Za-z0-9_./$()-]*( [A-Za-z0-9_./$()-]+)*")
+_UNPRINTABLE: Final = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 _AMBIGUOUS: Final = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null", ".nan", ".inf"])
 
 
@@ -42,4 +43,7 @@ def _entry(head: str, item: Any) -> Iterator[str]:
 def _scalar(value: Any) -> str:
     if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _AMBIGUOUS:
         return value
-    return json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False)
+    if isinstance(value, float):  # YAML 1.1 takes a number with exponent only with a point
+        return re.sub(r"^(-?\d+)e", r"\1.0e", text)
+    return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

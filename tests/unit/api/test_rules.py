@@ -1,0 +1,143 @@
+"""Every rule over several fields is broken by a case; `test_validation` has those that keep it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from heterotrain_api.names import NAME_BUDGET
+from heterotrain_api.rules import RULES
+from heterotrain_api.validation import validate
+from manifests import batches, make_group, make_manifest
+
+
+def tolerate(**toleration: Any) -> dict[str, Any]:
+    return make_manifest(workers=[make_group(tolerations=[toleration])])
+
+
+BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
+    ("a name with a dot", make_manifest("a.b"), "metadata.name", "small letters"),
+    ("a name that begins with a digit", make_manifest("1a"), "metadata.name", "small letters"),
+    ("a name that ends with -", make_manifest("a-"), "metadata.name", "small letters"),
+    ("a name with a letter that is not ASCII", make_manifest("é"), "metadata.name", "small letters"),
+    ("a name too long for the group", make_manifest("x" * (NAME_BUDGET - 2)), "metadata.name", "any worker group"),
+    (
+        "a name too long for ps",
+        make_manifest("x" * (NAME_BUDGET - 1), workers=[make_group("a")]),
+        "metadata.name",
+        "-ps-",
+    ),
+    ("a reserved variable", make_manifest(env=[{"name": "HETEROTRAIN_NAME"}]), "spec.env[0].name", "HETEROTRAIN_"),
+    (
+        "a reserved variable of a group",
+        make_manifest(workers=[make_group(env=[{"name": "HETEROTRAIN_"}])]),
+        "spec.workers[0].env[0].name",
+        "HETEROTRAIN_",
+    ),
+    ("a group called ps", make_manifest(workers=[make_group("ps")]), "spec.workers[0].name", "must not be ps"),
+    (
+        "min above max",
+        make_manifest(workers=batches({}, {"min": 5, "max": 4})),
+        "spec.workers[1].batch.min",
+        "at most max",
+    ),
+    (
+        "initial below min",
+        make_manifest(workers=batches({"min": 3, "initial": 2}, {})),
+        "spec.workers[0].batch.initial",
+        "at least min",
+    ),
+    (
+        "initial above max",
+        make_manifest(workers=batches({"max": 3, "initial": 4}, {})),
+        "spec.workers[0].batch.initial",
+        "at most max",
+    ),
+    (
+        "a toleration without key",
+        tolerate(value="a"),
+        "spec.workers[0].tolerations[0].key",
+        "unless operator is Exists",
+    ),
+    (
+        "Exists with a value",
+        tolerate(key="a", operator="Exists", value="b"),
+        "spec.workers[0].tolerations[0].value",
+        "left out",
+    ),
+    (
+        "seconds without NoExecute",
+        tolerate(key="a", tolerationSeconds=3),
+        "spec.workers[0].tolerations[0].tolerationSeconds",
+        "NoExecute",
+    ),
+    (
+        "minima above the batch",
+        make_manifest(workers=batches({"min": 5}, {"min": 4})),
+        "spec.globalBatchSize",
+        "at least the sum",
+    ),
+    (
+        "maxima below the batch",
+        make_manifest(workers=batches({"max": 5}, {"max": 2})),
+        "spec.globalBatchSize",
+        "at most the sum",
+    ),
+    (
+        "maxima that reach the batch only off the grain",
+        make_manifest(globalBatchSize=9, batchGrain=4, workers=batches({"min": 1, "max": 8})),
+        "spec.globalBatchSize",
+        "down to the grain",
+    ),
+    (
+        "a batch off the grain",
+        make_manifest(batchGrain=4, workers=batches({}, {})),
+        "spec.globalBatchSize",
+        "multiple of batchGrain",
+    ),
+    (
+        "an initial share off the grain",
+        make_manifest(globalBatchSize=10, batchGrain=4, workers=batches({"initial": 4}, {})),
+        "spec.workers",
+        "multiple of batchGrain",
+    ),
+    (
+        "initial shares that do not sum up",
+        make_manifest(workers=batches({"initial": 5}, {"initial": 2})),
+        "spec.workers",
+        "is globalBatchSize",
+    ),
+    (
+        "initial shares that leave too little",
+        make_manifest(workers=batches({"initial": 7}, {"min": 2})),
+        "spec.workers",
+        "what is left",
+    ),
+    (
+        "initial shares that leave too much",
+        make_manifest(workers=batches({"initial": 2}, {"max": 5})),
+        "spec.workers",
+        "what is left",
+    ),
+    ("a target without bound", make_manifest(stop={"target": {"value": "a"}}), "spec.stop.target", "exactly one"),
+    (
+        "a target with two bounds",
+        make_manifest(stop={"target": {"value": "a", "atLeast": 1, "atMost": 2}}),
+        "spec.stop.target",
+        "exactly one",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("document", "field", "words"), [case[1:] for case in BROKEN], ids=[name for name, *_ in BROKEN]
+)
+def test_rules_over_several_fields(document: dict[str, Any], field: str, words: str) -> None:
+    faults = validate(document)
+    assert any(fault.field == field and words in fault.message for fault in faults), faults
+
+
+def test_every_rule_is_broken_by_a_case() -> None:
+    told = {fault.message for _, document, _, _ in BROKEN for fault in validate(document)}
+    assert [rule.message for rule in RULES if rule.message not in told] == []
