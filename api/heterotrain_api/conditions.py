@@ -47,7 +47,9 @@ class Reason(StrEnum):
     CONTAINER_CONFIG_FAILED = "ContainerConfigFailed"
     VOLUME_PENDING = "VolumePending"
     ALL_PODS_READY = "AllPodsReady"
+    WAITING_FOR_SHARDS = "WaitingForShards"
     WAITING_FOR_WORKERS = "WaitingForWorkers"
+    WORKER_JOINED = "WorkerJoined"
     # Training and plans.
     STARTED = "Started"
     TRAINING = "Training"
@@ -58,13 +60,16 @@ class Reason(StrEnum):
     PLAN_DERIVED = "PlanDerived"
     PLAN_REFUSED = "PlanRefused"
     GRADIENT_NOT_FINITE = "GradientNotFinite"
+    REPORT_IGNORED = "ReportIgnored"
     WORKER_DRAINED = "WorkerDrained"
+    WORKER_FINISHED = "WorkerFinished"
     CHECKPOINT_SAVED = "CheckpointSaved"
     # Good ends.
     EPOCHS_COMPLETED = "EpochsCompleted"
     ROUNDS_REACHED = "RoundsReached"
     SECONDS_REACHED = "SecondsReached"
     TARGET_REACHED = "TargetReached"
+    SCRIPTS_ENDED = "ScriptsEnded"
     MODEL_SAVED = "ModelSaved"
     MODEL_NOT_DURABLE = "ModelNotDurable"
     # Bad ends.
@@ -79,6 +84,7 @@ class Reason(StrEnum):
     JOIN_REFUSED = "JoinRefused"
     MODEL_MISMATCH = "ModelMismatch"
     HYPERPARAMETERS_DIFFER = "HyperparametersDiffer"
+    SCRIPTS_DIFFER = "ScriptsDiffer"
     OPTIMIZER_NOT_SUPPORTED = "OptimizerNotSupported"
     SAVE_FAILED = "SaveFailed"
 
@@ -128,10 +134,14 @@ REASONS: Final[dict[Reason, ReasonDoc]] = {
         "The volume of spec.output cannot be mounted yet.", "Check the claim with `kubectl describe pvc`."
     ),
     Reason.ALL_PODS_READY: ReasonDoc("All pods run and answer.", ""),
+    Reason.WAITING_FOR_SHARDS: ReasonDoc(
+        "Not all parameter servers answer yet.", "Read the log of the parameter server that the message names."
+    ),
     Reason.WAITING_FOR_WORKERS: ReasonDoc(
         "Not all workers have called heterotrain.join() and session.prepare().",
         "Read the log of a worker whose phase is Absent or Joined.",
     ),
+    Reason.WORKER_JOINED: ReasonDoc("A worker has joined.", ""),
     Reason.STARTED: ReasonDoc("The first round was granted.", ""),
     Reason.TRAINING: ReasonDoc("Rounds are being trained.", ""),
     Reason.FINISHING: ReasonDoc(
@@ -154,12 +164,21 @@ REASONS: Final[dict[Reason, ReasonDoc]] = {
         "A gradient with NaN or infinity was discarded on all shards; its samples count as used.",
         "If it happens often, lower the learning rate, clip the norm, or check the data.",
     ),
+    Reason.REPORT_IGNORED: ReasonDoc(
+        "A reported value could not be taken, as the message says.",
+        "Give session.report() finite numbers under few, short names.",
+    ),
     Reason.WORKER_DRAINED: ReasonDoc("A worker finished what it was granted and left as asked.", ""),
+    Reason.WORKER_FINISHED: ReasonDoc("A worker's script ended without error.", ""),
     Reason.CHECKPOINT_SAVED: ReasonDoc("The parameters of the present version were written.", ""),
     Reason.EPOCHS_COMPLETED: ReasonDoc("The last epoch of the script is over.", ""),
     Reason.ROUNDS_REACHED: ReasonDoc("spec.stop.rounds was reached.", ""),
     Reason.SECONDS_REACHED: ReasonDoc("spec.stop.seconds was reached.", ""),
     Reason.TARGET_REACHED: ReasonDoc("The value of spec.stop.target was reached.", ""),
+    Reason.SCRIPTS_ENDED: ReasonDoc(
+        "All scripts ended before their last epoch, without error.",
+        "If that was not meant, look for a break or return in the script's loop.",
+    ),
     Reason.MODEL_SAVED: ReasonDoc("The model is saved; status.model says where.", ""),
     Reason.MODEL_NOT_DURABLE: ReasonDoc(
         "The model lies in the pod of parameter server 0 and goes with it.",
@@ -199,6 +218,10 @@ REASONS: Final[dict[Reason, ReasonDoc]] = {
     Reason.HYPERPARAMETERS_DIFFER: ReasonDoc(
         "Workers gave different hyperparameters for the same round.",
         "Compute learning rates and clipping from the session's schedule, not from local state.",
+    ),
+    Reason.SCRIPTS_DIFFER: ReasonDoc(
+        "The workers' scripts do not ask for the same epochs or the same evaluations.",
+        "Run the same script with the same settings on every worker.",
     ),
     Reason.OPTIMIZER_NOT_SUPPORTED: ReasonDoc(
         "The optimizer is not one of the classes that can run on shards.",

@@ -21,7 +21,8 @@ from heterotrain_api.conditions import (
     is_true,
     set_condition,
 )
-from heterotrain_api.v1alpha1 import Condition, ConditionStatus, HeteroTrainJobStatus
+from heterotrain_api.v1alpha1 import Condition, ConditionStatus, HeteroTrainJobStatus, WorkerPhase
+from heterotrain_core import run_values
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 TRUE, FALSE, UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionStatus.UNKNOWN
@@ -123,6 +124,14 @@ def test_every_reason_is_explained_and_fits_the_schema() -> None:
         assert doc.cause.endswith("."), reason
         assert not doc.remedy or doc.remedy.endswith("."), reason
         Condition(type="Accepted", status=FALSE, last_transition_time=NOW, reason=reason.value)
+
+
+def test_the_coordinator_gives_no_other_reasons() -> None:
+    assert {reason.value for reason in run_values.RunReason} <= {reason.value for reason in Reason}
+
+
+def test_the_coordinator_gives_no_other_phases_of_a_worker() -> None:
+    assert {phase.value for phase in run_values.WorkerPhase} == {phase.value for phase in WorkerPhase}
 
 
 def test_a_status_of_a_newer_version_can_be_read() -> None:
