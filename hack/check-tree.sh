@@ -26,7 +26,7 @@ fault "Shell scripts with a syntax error:" "${syntax%$'\n'}"
 # Where packages come from is the installing machine's setting, and no path of one machine belongs into the tree.
 # Each pattern keeps one character in brackets, so that it does not find itself.
 hosts='pypi[.]org|pythonhosted[.]org|download[.]pytorch[.]org|proxy[.]golang[.]org|registry[.]npmjs[.]org|crates[.]io|(deb|security|snapshot)[.]debian[.]org'
-paths='/opt/[w]heels|(^|[[:space:]"'"'"'=:(])/([w]ork|[h]ome)/'
+paths='/opt/[w]heels|(^|[[:space:]"'"'"'=:(])/([w]ork|[r]oot)/'
 index='^[[:space:]]*(-i|-f|--index-url|--extra-index-url|--find-links|--trusted-host)[[:space:]=]'
 fault "Hosts of package registries:" "$(git grep -nIE --untracked "$hosts" || true)"
 fault "Paths of one machine:" "$(git grep -nIE --untracked "$paths" || true)"
