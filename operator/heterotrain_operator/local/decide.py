@@ -153,7 +153,8 @@ def _while_stopping(seen: Observed, limits: Limits) -> Verdict:
     if seen.interrupts > 1:
         cause = Cause(reason=Reason.STOPPED, message="stopped at once by the user; the model was not saved")
         return End(state=State.STOPPED, cause=cause, at_once=True)
-    over = seen.outcome is not None and (not seen.running or seen.now - seen.outcome_seen > limits.linger_seconds)
+    saved = seen.outcome is not None and seen.now - seen.outcome_seen > limits.collect_seconds
+    over = seen.outcome is not None and (saved or not seen.running)
     if over and seen.outcome is not None and seen.outcome.state is not State.FAILED:
         # A job that came to its end just then has succeeded; the coordinator knows.
         message = seen.outcome.message or "stopped by the user"

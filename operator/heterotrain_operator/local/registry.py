@@ -1,7 +1,7 @@
 """The local jobs of this user: a folder a job, with an entry that tells a running runner from one that is gone.
 
 ``$HETEROTRAIN_HOME`` (else ``$XDG_STATE_HOME/heterotrain``, else ``~/.local/state/heterotrain``) ``/jobs/<name>/``:
-``runner.json`` (`Entry`), ``lock``, ``job.yaml``, ``logs/``, ``certificates/<process>/``.
+``runner.json`` (`Entry`), ``lock``, ``job.yaml``, ``certificates/<process>/``. The logs lie in the report folder.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class LocalJob:
     @property
     def logs(self) -> Path:
         """Folder of the processes' logs."""
-        return self.folder / "logs"
+        return Path(self.entry.report) / "logs"
 
     @property
     def credentials(self) -> Path:
