@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from heterotrain import UsageError
+from heterotrain.settings import JobSettings, Settings, read_settings
+from heterotrain_api.contract import Env
+
+JOB = {
+    Env.JOB_NAME: "fashion", Env.JOB_UID: "u1", Env.NAME: "cpu-0", Env.COORDINATOR: "ps-0:7070", Env.CERTIFICATES: "/c",
+}  # fmt: skip
+WANT_JOB = JobSettings(job_name="fashion", job_uid="u1", name="cpu-0", coordinator="ps-0:7070", certificates=Path("/c"))
+
+
+@pytest.mark.parametrize(
+    ("environ", "want"),
+    [
+        ({}, Settings()),
+        ({Env.DEVICE: "CUDA", Env.STRETCH: "1.5"}, Settings(device="CUDA", stretch=1.5)),
+        (JOB, Settings(job=WANT_JOB, device="CPU")),
+        (JOB | {Env.SAMPLE_LOG: "/log"}, Settings(job=WANT_JOB, device="CPU", sample_log=Path("/log"))),
+        ({Env.NAME: "cpu-0"}, Settings()),
+    ],
+    ids=["nothing: alone", "options alone", "a job", "a job with a log", "a name without a job"],
+)
+def test_the_environment_is_read(environ: dict[str, str], want: Settings) -> None:
+    assert read_settings(environ) == want
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({Env.JOB_UID: "u1", Env.JOB_NAME: "j", Env.NAME: "w"}, f"{Env.COORDINATOR}, {Env.CERTIFICATES} are not"),
+        ({Env.DEVICE: "TPU"}, f"{Env.DEVICE} must be CPU or CUDA, not 'TPU'"),
+        ({Env.STRETCH: "0.5"}, f"{Env.STRETCH} must be a number of at least 1"),
+        ({Env.STRETCH: "slow"}, f"{Env.STRETCH} must be a number of at least 1"),
+        ({Env.STRETCH: "inf"}, f"{Env.STRETCH} must be a number of at least 1"),
+    ],
+)
+def test_a_faulty_environment_is_refused(environ: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        read_settings(environ)
