@@ -18,6 +18,10 @@ E = TypeVar("E")
 GROUP = '{"lr": 0.1, "momentum": 0.9}'
 
 
+WIDE = Bounds(0, 100)
+NO_LIMITS = StopLimits()
+
+
 def make_manifest(*, dataset_size: int = 20, shape: tuple[int, ...] = (3, 4), optimizer: str = "SGD") -> Manifest:
     tensors = (
         TensorSpec("weight", shape, "F32", TensorKind.PARAMETER, 0),
@@ -27,7 +31,7 @@ def make_manifest(*, dataset_size: int = 20, shape: tuple[int, ...] = (3, 4), op
 
 
 def make_config(
-    shares: Mapping[str, int], *, bounds: Bounds = Bounds(0, 100), stop: StopLimits = StopLimits(), grain: int = 1
+    shares: Mapping[str, int], *, bounds: Bounds = WIDE, stop: StopLimits = NO_LIMITS, grain: int = 1
 ) -> RunConfig:
     workers = tuple(WorkerSpec(name, name.split("-")[0], share, bounds) for name, share in shares.items())
     return RunConfig(

@@ -62,6 +62,11 @@ def settle(dones: Sequence[Done]) -> RoundSettings:
     The newest base version, then the lowest worker, wins (a mixed commit); gradients of one base version must agree.
     Raises `ValueError` that names workers and key if they do not.
     """
+    for done in dones:
+        if done.clip is not None and not (done.clip.norm_type > 0 and done.clip.max_norm >= 0):
+            raise ValueError(
+                f"worker {done.worker} clips {_clip_text(done.clip)}: norm_type must be above 0 and max_norm at least 0"
+            )
     newest = max(d.base_version for d in dones)
     first = next(d for d in dones if d.base_version == newest)
     for other in dones:

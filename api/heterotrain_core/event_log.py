@@ -37,6 +37,16 @@ class EventLog:
         self._sequence += 1
         self._events.append(LoggedEvent(self._sequence, now - self._started, warning, reason, text))
 
+    @property
+    def newest(self) -> int:
+        """Sequence number of the newest event; 0: none yet."""
+        return self._sequence
+
+    def since(self, sequence: int) -> tuple[LoggedEvent, ...]:
+        """Events newer than `sequence` that are still kept, oldest first."""
+        missing = min(self._sequence - sequence, len(self._events))
+        return tuple(self._events[-i] for i in range(missing, 0, -1))
+
     def latest(self) -> tuple[LoggedEvent, ...]:
         """Oldest first."""
         return tuple(self._events)

@@ -60,6 +60,11 @@ class TrainingRun:
         return self._outcome
 
     @property
+    def log(self) -> EventLog:
+        """What was worth telling a person."""
+        return self._log
+
+    @property
     def training_began(self) -> bool:
         """Whether a first grant was given."""
         return self._rounds is not None
@@ -152,6 +157,8 @@ class TrainingRun:
                 return self._saving.exported(event, self._rounds, now)
             case ev.ExportFailed():
                 return self._saving.failed(event, self._rounds, now)
+            case ev.Aborted():
+                raise RunFault(event.reason, event.message)
             case _:
                 member = self._members.get(event.worker)
                 if member is None or not member.present:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from heterotrain_core.run_values import NO_TIMINGS, Clip, Manifest, Timings
+from heterotrain_core.run_values import NO_TIMINGS, Clip, Manifest, RunReason, Timings
 from heterotrain_core.types import Share
 
 
@@ -220,11 +220,19 @@ class ShardFailed:
     refused: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """The coordinator itself cannot go on."""
+
+    reason: RunReason
+    message: str
+
+
 WorkerEvent: TypeAlias = (
     ManifestGiven | InitialValuesPushed | Started | Done | PlanAnswered | EvaluationCalled | EvaluationPart
     | Reported | Heartbeat | WorkerFailed | SaidGoodbye | SessionBroken
 )  # fmt: skip
 RunEvent: TypeAlias = (
     WorkerEvent | Joined | ShardsWaited | ShardsConfigured | InitialPublished | Committed | PlanRequested | TimerFired
-    | StopCommanded | DrainCommanded | CheckpointCommanded | Exported | ExportFailed | ShardFailed
+    | StopCommanded | DrainCommanded | CheckpointCommanded | Exported | ExportFailed | ShardFailed | Aborted
 )  # fmt: skip

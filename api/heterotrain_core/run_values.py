@@ -64,6 +64,7 @@ class RunReason(StrEnum):
     SCRIPTS_DIFFER = "ScriptsDiffer"
     """Scripts do not say the same number of epochs or do not evaluate alike."""
     SAVE_FAILED = "SaveFailed"
+    COORDINATOR_FAILED = "CoordinatorFailed"
 
     WORKER_JOINED = "WorkerJoined"
     JOIN_REFUSED = "JoinRefused"

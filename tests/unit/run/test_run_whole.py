@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from run_driver import FOUR, GROUP, Driver, Script, make_config, make_manifest
 
 from heterotrain_core import run_effects as out
 from heterotrain_core import run_events as ev
 from heterotrain_core.run_effects import GradientKey
 from heterotrain_core.run_values import Clip, Outcome, Phase, RunReason, StopLimits
 from heterotrain_core.types import Grant
+from run_driver import FOUR, GROUP, Driver, Script, make_config, make_manifest
 
 
 def test_four_workers_train_three_ragged_epochs_to_success() -> None:

@@ -1,0 +1,274 @@
+"""Carries out what the state machine decides: sessions, shards, answers, timers. One event loop, one state machine.
+
+`tell` hands an event to `TrainingRun` and carries its effects out without ever waiting, so that events are taken one
+after another, in the order in which they came, and nothing that a shard does can hold the control channel up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import math
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from heterotrain.coordinator.messages import message_of
+from heterotrain.coordinator.outlet import OUTLET_LIMIT, Outlet
+from heterotrain.coordinator.settings import Settings
+from heterotrain.coordinator.shards import ShardError, Shards
+from heterotrain.coordinator.state import job_state
+from heterotrain_core import run_effects as out
+from heterotrain_core import run_events as ev
+from heterotrain_core.run import TrainingRun
+from heterotrain_core.run_values import Outcome, Phase, RunReason
+from heterotrain_rpc import control_pb2, session_pb2
+
+logger = logging.getLogger("heterotrain.coordinator")
+
+ShardWork = out.ConfigureShards | out.PublishInitial | out.CommitRound | out.Export
+
+
+class Coordinator:
+    """One job. Make it inside a running event loop; `start`, then wait for `ended`."""
+
+    def __init__(self, settings: Settings, *, shards: Callable[..., Shards] = Shards) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._settings = settings
+        self._term = settings.run_config.term
+        self._run = TrainingRun(settings.run_config, self._loop.time())
+        self._shards = shards(settings.config, settings.credentials, self._term, self._shards_wait)
+        self._shard_work: asyncio.Queue[ShardWork] = asyncio.Queue()
+        self._outlets: dict[str, Outlet] = {}
+        self._requests: dict[int, asyncio.Future[Any]] = {}
+        self._numbers = itertools.count(1)
+        self._timer: asyncio.TimerHandle | None = None
+        self._watchers: list[asyncio.Future[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._logged = 0
+        self._told_to_end = False
+        self._crashed = False
+        self.changes = 0
+        """Raised whenever the state may have changed."""
+        self.ended: asyncio.Future[Outcome] = self._loop.create_future()
+
+    def start(self) -> None:
+        """Begin to work for and watch the shards."""
+        self.spawn(self._serve_shards())
+        self.spawn(self._watch_shards())
+
+    async def close(self) -> None:
+        """Shut the shards down and end all tasks."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for problem in await self._shards.shut_down():
+            logger.info("shutting down: %s", problem)
+
+    # --- the control channel --------------------------------------------------------------------------------------
+
+    def state(self) -> control_pb2.JobState:
+        """The job's state now."""
+        return job_state(self._run.view(self._loop.time()), self._settings.config, self._term)
+
+    async def changed_since(self, seen: int) -> None:
+        """Wait until `changes` differs from `seen`."""
+        if self.changes == seen:
+            waiter = self._loop.create_future()
+            self._watchers.append(waiter)
+            await waiter
+
+    async def ask(self, make: Callable[[int], ev.RunEvent]) -> Any:
+        """Hand in an event that has a request number; returns its `AnswerPlan` or `AnswerCommand`."""
+        request = next(self._numbers)
+        answer = self._requests[request] = self._loop.create_future()
+        try:
+            self.tell(make(request))
+            return await answer
+        finally:
+            self._requests.pop(request, None)
+
+    def terminate(self, signal_name: str) -> None:
+        """End as on a Stop command; told twice, at once and without a model."""
+        reason = f"the coordinator was told to end ({signal_name})"
+        if self._told_to_end:
+            self.tell(ev.Aborted(RunReason.STOPPED, f"{reason} twice; the model is not saved"))
+        self._told_to_end = True
+        self.tell(ev.StopCommanded(reason))
+
+    # --- sessions -------------------------------------------------------------------------------------------------
+
+    def join(self, event: ev.Joined, outlet: Outlet) -> bool:
+        """Let a session in; False: refused, and `outlet` says why."""
+        effects = self._run.handle(event, self._loop.time())
+        refusal = next((e for e in effects if isinstance(e, out.RefuseJoin)), None)
+        if refusal is not None:
+            outlet.dismiss(refusal.reason, fault=True)
+        else:
+            self._outlets[event.worker] = outlet
+        self._carry_out(effects)
+        return refusal is None
+
+    def leave(self, outlet: Outlet, event: ev.WorkerEvent) -> None:
+        """A session is over; nothing if it is no longer the worker's."""
+        if self._outlets.get(outlet.worker) is outlet:
+            del self._outlets[outlet.worker]
+            self.tell(event)
+
+    # --- events and effects ---------------------------------------------------------------------------------------
+
+    def tell(self, event: ev.RunEvent) -> None:
+        """Hand an event to the state machine and carry out what it decides."""
+        self._carry_out(self._run.handle(event, self._loop.time()))
+
+    def _carry_out(self, effects: list[out.Effect]) -> None:
+        for effect in effects:
+            self._perform(effect)
+        self._log_events()
+        self._arm_timer()
+        self._notify()
+
+    def _notify(self) -> None:
+        self.changes += 1
+        if self._watchers:
+            waiters, self._watchers = self._watchers, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    def _perform(self, effect: out.Effect) -> None:
+        match effect:
+            case out.Send(worker=worker, message=message):
+                self._send(worker, message)
+            case out.ConfigureShards() | out.PublishInitial() | out.CommitRound() | out.Export():
+                self._shard_work.put_nowait(effect)
+            case out.AnswerPlan() | out.AnswerCommand():
+                request = self._requests.get(effect.request)
+                if request is not None and not request.done():
+                    request.set_result(effect)
+            case out.Dismiss():
+                outlet = self._outlets.pop(effect.worker, None)
+                if outlet is not None:
+                    outlet.dismiss(effect.reason, fault=effect.fault)
+            case out.RefuseJoin():
+                pass  # said to the session that asked, in `join`
+            case out.Finish():
+                self._end(effect.outcome)
+
+    def _send(self, worker: str, message: out.Message) -> None:
+        outlet = self._outlets.get(worker)
+        if outlet is None:
+            return  # its session has just ended; the state machine hears of it next
+        told = self._welcome(message) if isinstance(message, out.Welcome) else message_of(message, self._term)
+        if not outlet.put(told):
+            outlet.close()
+            detail = f"it does not read: {OUTLET_LIMIT} messages wait for it"
+            self._loop.call_soon(self.leave, outlet, ev.SessionBroken(worker, detail))
+
+    def _welcome(self, welcome: out.Welcome) -> session_pb2.CoordinatorMessage:
+        config = self._settings.config
+        message = session_pb2.Welcome(
+            term=self._term,
+            incarnation=welcome.incarnation,
+            worker=welcome.ordinal,
+            num_workers=len(config.workers),
+            seed=config.seed,
+            global_batch_size=config.global_batch_size,
+            share_minimum=welcome.bounds.minimum,
+            share_maximum=welcome.bounds.maximum,
+            shards=[s.tensor_address for s in config.shards],
+            heartbeat_seconds=self._settings.heartbeat_seconds,
+        )
+        return session_pb2.CoordinatorMessage(welcome=message)
+
+    def _arm_timer(self) -> None:
+        """Be woken at the next timer; an alarm that has become too early is left, since early ones do no harm."""
+        due = self._run.next_timer
+        if self._timer is not None and not self._timer.cancelled():
+            if self._timer.when() <= due:
+                return
+            self._timer.cancel()
+        self._timer = None if math.isinf(due) else self._loop.call_at(due, self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        self.tell(ev.TimerFired())
+
+    def _log_events(self) -> None:
+        if self._run.log.newest == self._logged:
+            return
+        for event in self._run.log.since(self._logged):
+            logger.log(logging.WARNING if event.warning else logging.INFO, "%s: %s", event.reason, event.message)
+        self._logged = self._run.log.newest
+
+    # --- shards ---------------------------------------------------------------------------------------------------
+
+    def _shards_wait(self, shards: tuple[str, ...]) -> None:
+        self.tell(ev.ShardsWaited(shards))
+
+    async def _watch_shards(self) -> None:
+        try:
+            await self._shards.watch()
+        except ShardError as error:
+            self.tell(ev.ShardFailed(error.shard, error.detail, error.refused))
+
+    async def _serve_shards(self) -> None:
+        """Work for the shards strictly in order; exports run beside, their version is kept for them."""
+        try:
+            while True:
+                work = await self._shard_work.get()
+                match work:
+                    case out.CommitRound():
+                        await self._shards.commit(work)
+                        self.tell(ev.Committed(work.version))
+                    case out.ConfigureShards():
+                        await self._shards.configure(work.manifest)
+                        self.tell(ev.ShardsConfigured())
+                    case out.PublishInitial():
+                        await self._shards.publish()
+                        self.tell(ev.InitialPublished())
+                    case out.Export():
+                        self.spawn(self._export(work))
+        except ShardError as error:
+            self.tell(ev.ShardFailed(error.shard, error.detail, error.refused))
+
+    async def _export(self, export: out.Export) -> None:
+        try:
+            path = await self._shards.export(export.version, export.file)
+        except ShardError as error:
+            self.tell(ev.ShardFailed(error.shard, error.detail))
+        except ValueError as error:
+            self.tell(ev.ExportFailed(export.file, str(error)))
+        else:
+            self.tell(ev.Exported(export.file, path))
+
+    # --- the end --------------------------------------------------------------------------------------------------
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a coroutine; an unforeseen error in it ends the job."""
+        task: asyncio.Task[None] = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+        return task
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.crash(error)
+
+    def crash(self, error: BaseException) -> None:
+        """An error of the coordinator itself: say so, and end the job rather than hang."""
+        logger.error("the coordinator failed", exc_info=error)
+        message = f"the coordinator failed: {type(error).__name__}: {error}"
+        if not self._crashed:
+            self._crashed = True
+            self.tell(ev.Aborted(RunReason.COORDINATOR_FAILED, message))
+        # Not even that worked, or the job was over already.
+        self._end(Outcome(Phase.FAILED, RunReason.COORDINATOR_FAILED, message, 0, 0))
+        self._notify()
+
+    def _end(self, outcome: Outcome) -> None:
+        if not self.ended.done():
+            self.ended.set_result(outcome)

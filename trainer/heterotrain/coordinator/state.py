@@ -1,0 +1,91 @@
+"""The job's state as a message for `Watch`. Pure."""
+
+from __future__ import annotations
+
+from heterotrain.coordinator.messages import share_messages
+from heterotrain_api.trainer_config import TrainerConfig
+from heterotrain_core.run_state import RunView, WorkerView
+from heterotrain_core.run_values import Phase, WorkerPhase
+from heterotrain_rpc import control_pb2
+
+_PHASES = {
+    Phase.WAITING: control_pb2.PHASE_WAITING,
+    Phase.TRAINING: control_pb2.PHASE_TRAINING,
+    Phase.FINISHING: control_pb2.PHASE_FINISHING,
+    Phase.SUCCEEDED: control_pb2.PHASE_SUCCEEDED,
+    Phase.FAILED: control_pb2.PHASE_FAILED,
+    Phase.STOPPED: control_pb2.PHASE_STOPPED,
+}
+_WORKER_PHASES = {
+    WorkerPhase.ABSENT: control_pb2.WORKER_PHASE_ABSENT,
+    WorkerPhase.JOINED: control_pb2.WORKER_PHASE_JOINED,
+    WorkerPhase.TRAINING: control_pb2.WORKER_PHASE_TRAINING,
+    WorkerPhase.FINISHED: control_pb2.WORKER_PHASE_FINISHED,
+    WorkerPhase.LOST: control_pb2.WORKER_PHASE_LOST,
+}
+
+
+def job_state(view: RunView, config: TrainerConfig, term: int) -> control_pb2.JobState:
+    """The whole state."""
+    return control_pb2.JobState(
+        job_name=config.job_name,
+        job_uid=config.job_uid,
+        term=term,
+        phase=_PHASES[view.phase],
+        reason=view.reason,
+        message=view.message,
+        epoch=view.epoch,
+        epochs=view.epochs,
+        version=view.version,
+        samples=view.samples,
+        dataset_size=view.dataset_size,
+        global_batch_size=config.global_batch_size,
+        rounds_planned=view.rounds_planned,
+        training_seconds=view.training_seconds,
+        samples_per_second=view.samples_per_second,
+        mean_samples_per_second=view.mean_samples_per_second,
+        ideal_samples_per_second=view.ideal_samples_per_second,
+        workers=[_worker_state(w) for w in view.workers],
+        plan=control_pb2.PlanState(
+            generation=view.plan.generation,
+            effective_round=view.plan_round,
+            shares=share_messages(view.plan),
+            reason=view.plan.reason,
+            derived=view.plan.derived,
+        ),
+        reported=view.reported,
+        events=[
+            control_pb2.Event(
+                sequence=e.sequence, seconds=e.seconds, warning=e.warning, reason=e.reason, message=e.message
+            )
+            for e in view.events
+        ],
+        shards=len(config.shards),
+        round_seconds=view.round_seconds,
+        model_path=view.model,
+    )
+
+
+def _worker_state(worker: WorkerView) -> control_pb2.WorkerState:
+    return control_pb2.WorkerState(
+        name=worker.name,
+        group=worker.group,
+        phase=_WORKER_PHASES[worker.phase],
+        share_wanted=worker.share_wanted,
+        share_applied=worker.share_applied,
+        share_minimum=worker.bounds.minimum,
+        share_maximum=worker.bounds.maximum,
+        rounds=worker.rounds,
+        samples=worker.samples,
+        refused=worker.refused,
+        samples_per_second=worker.samples_per_second,
+        step_seconds=worker.timings.step,
+        compute_seconds=worker.timings.compute,
+        push_seconds=worker.timings.push,
+        pull_seconds=worker.timings.pull,
+        data_seconds=worker.timings.data,
+        device=worker.device,
+        host=worker.host,
+        error=worker.error,
+        micro_batch=worker.micro_batch or 0,
+    )
