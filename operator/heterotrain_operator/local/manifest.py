@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from heterotrain_api.v1alpha1 import HeteroTrainJob, HeteroTrainJobSpec, PodTemplate, Resources
+from heterotrain_api.v1alpha1 import HeteroTrainJob, HeteroTrainJobSpec, PodTemplate, Resources, WorkerGroup
 from heterotrain_api.validation import Fault, InvalidManifestError, parse
 from heterotrain_operator.local.overrides import OverrideError, apply_overrides, parse_override
 
@@ -74,21 +74,29 @@ def _cluster_settings(spec: HeteroTrainJobSpec) -> Iterator[str]:
         yield "imagePullPolicy"
     if spec.image_pull_secrets:
         yield "imagePullSecrets"
-    yield from _pod_settings("parameterServers", spec.parameter_servers.resources, spec.parameter_servers.template)
-    for group in spec.workers:
-        here = f"workers.{group.name}"
-        if group.node_selector:
-            yield f"{here}.nodeSelector"
-        if group.tolerations:
-            yield f"{here}.tolerations"
-        yield from _pod_settings(here, group.resources, group.template)
+    servers = spec.parameter_servers
+    yield from (f"parameterServers.{setting}" for setting in _pod_settings(servers.resources, servers.template))
+    by_group = [tuple(_group_settings(group)) for group in spec.workers]
+    for group, settings in zip(spec.workers, by_group, strict=True):
+        shared = [setting for setting in settings if all(setting in others for others in by_group)]
+        if group is spec.workers[0]:
+            yield from (f"workers.*.{setting}" for setting in shared)
+        yield from (f"workers.{group.name}.{setting}" for setting in settings if setting not in shared)
     if spec.output.volume is not None:
         yield "output.volume"
 
 
-def _pod_settings(here: str, resources: Resources, template: PodTemplate | None) -> Iterator[str]:
+def _group_settings(group: WorkerGroup) -> Iterator[str]:
+    if group.node_selector:
+        yield "nodeSelector"
+    if group.tolerations:
+        yield "tolerations"
+    yield from _pod_settings(group.resources, group.template)
+
+
+def _pod_settings(resources: Resources, template: PodTemplate | None) -> Iterator[str]:
     if resources.requests:
-        yield f"{here}.resources.requests"
-    yield from (f"{here}.resources.limits.{name}" for name in resources.limits if name != "memory")
+        yield "resources.requests"
+    yield from (f"resources.limits.{name}" for name in resources.limits if name != "memory")
     if template is not None:
-        yield f"{here}.template"
+        yield "template"

@@ -121,7 +121,7 @@ def test_settings_for_clusters_are_named() -> None:
         parameterServers={"resources": {"limits": {"memory": "1Gi", "cpu": "1"}}, "template": {"spec": {}}},
         workers=[
             {"name": "a", "nodeSelector": {"pool": "x"}, "resources": {"requests": {"cpu": "1"}}},
-            {"name": "b", "tolerations": [{"operator": "Exists"}], "resources": {"limits": {"memory": "1Gi"}}},
+            {"name": "b", "tolerations": [{"operator": "Exists"}], "resources": {"requests": {"cpu": "2"}}},
         ],
         output={"volume": {"emptyDir": {}}},
     )
@@ -130,8 +130,8 @@ def test_settings_for_clusters_are_named() -> None:
         "imagePullPolicy",
         "parameterServers.resources.limits.cpu",
         "parameterServers.template",
+        "workers.*.resources.requests",
         "workers.a.nodeSelector",
-        "workers.a.resources.requests",
         "workers.b.tolerations",
         "output.volume",
     )
