@@ -16,6 +16,7 @@ from heterotrain_api.contract import ExitCode
 from heterotrain_api.v1alpha1 import HeteroTrainJobSpec
 from heterotrain_operator.commands.errors import CommandError
 from heterotrain_operator.job.trainer_config import worker_configs, worker_slots
+from heterotrain_operator.local.cause import last_words
 from heterotrain_operator.local.decide import Limits, State
 from heterotrain_operator.local.job_folder import JobFolder
 from heterotrain_operator.local.manifest import LoadedJob, ManifestError, load_job, without_meaning_here
@@ -25,6 +26,7 @@ from heterotrain_operator.local.registry import JobRunningError, Registry, home
 from heterotrain_operator.local.report import summary_lines
 from heterotrain_operator.local.runner import Result, run_job
 from heterotrain_operator.local.speeds import SpeedsError, parse_speeds, stretches
+from heterotrain_operator.local.supervisor import LOG_TAIL_BYTES, read_tail
 
 ManifestArgument = Annotated[Path, typer.Argument(metavar="JOB", help="File with one HeteroTrainJob.")]
 SetOption = Annotated[
@@ -153,6 +155,9 @@ def _close(result: Result, report: Path, display: Display) -> None:
     if result.state is State.FAILED:
         lines = [f"Job failed: {result.message}"]
         if result.log is not None:
+            words = last_words(read_tail(result.log, LOG_TAIL_BYTES))
+            if words and words not in result.message:
+                lines.append(f"last line: {words}")
             lines.append(f"log: {result.log}")
         typer.echo("\n".join([*lines, f"report: {report}"]), err=True)
         return

@@ -103,6 +103,8 @@ class Observed:
     progress: Progress = Progress.STARTING
     absent: frozenset[str] = frozenset()
     """Workers that have not joined, by the newest state of the coordinator."""
+    lost: frozenset[str] = frozenset()
+    """Workers that the coordinator has lost, by that state."""
     state_seen: float | None = None
     """When that state came."""
     silent_since: float | None = None
@@ -143,7 +145,7 @@ def decide(seen: Observed, limits: Limits) -> Verdict:
     if failed:
         if seen.running and seen.now - min(failed) < limits.collect_seconds:
             return Wait()
-        cause = root_cause(seen.exits, _reported(seen.outcome))
+        cause = root_cause(seen.exits, _reported(seen.outcome, seen.lost))
         return End(state=State.FAILED, cause=cause or Cause(reason=Reason.COORDINATOR_FAILED, message="the job failed"))
     cause = _ended_early(seen, limits) or _too_late(seen, limits)
     return Wait() if cause is None else End(state=State.FAILED, cause=cause)
@@ -223,11 +225,12 @@ def _too_late(seen: Observed, limits: Limits) -> Cause | None:
     return None
 
 
-def _reported(outcome: Outcome | None) -> Cause | None:
+def _reported(outcome: Outcome | None, lost: frozenset[str]) -> Cause | None:
     if outcome is None:
         return None
     return Cause(
         reason=outcome.reason or Reason.COORDINATOR_FAILED,
         message=outcome.message or "the coordinator reported a failure",
-        process="coordinator",
+        # A worker that is lost and has not ended (it hangs, or a thread of it died) tells more in its log.
+        process=min(lost) if len(lost) == 1 else "coordinator",
     )

@@ -66,6 +66,11 @@ LEFT = ended("cpu-1", Kind.WORKER, 0, 95.0)
             id="the coordinator's failure counts if no process tells more",
         ),
         pytest.param(
+            replace(TRAINING, outcome=FAILED, outcome_seen=90.0, lost=frozenset({"cpu-1"})),
+            failed("WorkerLost", "worker cpu-1 is lost", "cpu-1"),
+            id="a lost worker that has not ended: its log is the one to read",
+        ),
+        pytest.param(
             replace(TRAINING, outcome=FAILED, outcome_seen=99.5, exits=(RAISED,)),
             Wait(),
             id="the moment begins with the first sign of failure",
