@@ -46,6 +46,8 @@ class Reason(StrEnum):
     IMAGE_PULL_FAILED = "ImagePullFailed"
     CONTAINER_CONFIG_FAILED = "ContainerConfigFailed"
     VOLUME_PENDING = "VolumePending"
+    PODS_CREATED = "PodsCreated"
+    PODS_REPLACED = "PodsReplaced"
     ALL_PODS_READY = "AllPodsReady"
     WAITING_FOR_SHARDS = "WaitingForShards"
     WAITING_FOR_WORKERS = "WaitingForWorkers"
@@ -59,12 +61,15 @@ class Reason(StrEnum):
     PLAN_AGREED = "PlanAgreed"
     PLAN_DERIVED = "PlanDerived"
     PLAN_REFUSED = "PlanRefused"
+    REQUEST_ACCEPTED = "RequestAccepted"
+    REQUEST_REFUSED = "RequestRefused"
     GRADIENT_NOT_FINITE = "GradientNotFinite"
     REPORT_IGNORED = "ReportIgnored"
     WORKER_DRAINED = "WorkerDrained"
     WORKER_FINISHED = "WorkerFinished"
     CHECKPOINT_SAVED = "CheckpointSaved"
     # Good ends.
+    SUCCEEDED = "Succeeded"
     EPOCHS_COMPLETED = "EpochsCompleted"
     ROUNDS_REACHED = "RoundsReached"
     SECONDS_REACHED = "SecondsReached"
@@ -87,6 +92,8 @@ class Reason(StrEnum):
     SCRIPTS_DIFFER = "ScriptsDiffer"
     OPTIMIZER_NOT_SUPPORTED = "OptimizerNotSupported"
     SAVE_FAILED = "SaveFailed"
+    # After the end.
+    PODS_ENDED = "PodsEnded"
 
 
 class ReasonDoc(NamedTuple):
@@ -133,6 +140,11 @@ REASONS: Final[dict[Reason, ReasonDoc]] = {
     Reason.VOLUME_PENDING: ReasonDoc(
         "The volume of spec.output cannot be mounted yet.", "Check the claim with `kubectl describe pvc`."
     ),
+    Reason.PODS_CREATED: ReasonDoc("All pods of the job were created.", ""),
+    Reason.PODS_REPLACED: ReasonDoc(
+        "Pods that were gone before training began (deleted, evicted) were created again.",
+        "Find out who removed them if it happens often.",
+    ),
     Reason.ALL_PODS_READY: ReasonDoc("All pods run and answer.", ""),
     Reason.WAITING_FOR_SHARDS: ReasonDoc(
         "Not all parameter servers answer yet.", "Read the log of the parameter server that the message names."
@@ -160,6 +172,11 @@ REASONS: Final[dict[Reason, ReasonDoc]] = {
         "The coordinator or a worker refused a plan; the one before stays in force.",
         "Keep the sum of the shares equal to globalBatchSize, and each share on the grain from batch.min to batch.max.",
     ),
+    Reason.REQUEST_ACCEPTED: ReasonDoc("A request in an annotation of the job (plan, command) was carried out.", ""),
+    Reason.REQUEST_REFUSED: ReasonDoc(
+        "A request in an annotation of the job (plan, command) cannot be read, or the coordinator refused it.",
+        "Read the message; `heterotrain plan set` and `heterotrain stop` write requests that can be read.",
+    ),
     Reason.GRADIENT_NOT_FINITE: ReasonDoc(
         "A gradient with NaN or infinity was discarded on all shards; its samples count as used.",
         "If it happens often, lower the learning rate, clip the norm, or check the data.",
@@ -171,6 +188,7 @@ REASONS: Final[dict[Reason, ReasonDoc]] = {
     Reason.WORKER_DRAINED: ReasonDoc("A worker finished what it was granted and left as asked.", ""),
     Reason.WORKER_FINISHED: ReasonDoc("A worker's script ended without error.", ""),
     Reason.CHECKPOINT_SAVED: ReasonDoc("The parameters of the present version were written.", ""),
+    Reason.SUCCEEDED: ReasonDoc("The training ended as asked for and the model is saved.", ""),
     Reason.EPOCHS_COMPLETED: ReasonDoc("The last epoch of the script is over.", ""),
     Reason.ROUNDS_REACHED: ReasonDoc("spec.stop.rounds was reached.", ""),
     Reason.SECONDS_REACHED: ReasonDoc("spec.stop.seconds was reached.", ""),
@@ -228,6 +246,10 @@ REASONS: Final[dict[Reason, ReasonDoc]] = {
         "Take one of the classes that the message lists.",
     ),
     Reason.SAVE_FAILED: ReasonDoc("The model could not be written.", "Check space and rights of spec.output.volume."),
+    Reason.PODS_ENDED: ReasonDoc(
+        "Pods that still ran half a minute after the end of the job were deleted.",
+        "Let the script, and containers beside it, end by themselves.",
+    ),
 }
 
 

@@ -71,6 +71,37 @@ class Label:
     ATTEMPT: Final = f"{GROUP}/attempt"
 
 
+class Annotation:
+    """Annotation keys: what a pod carries for its processes, and what users ask of a job."""
+
+    TRAINER_CONFIG: Final = f"{GROUP}/trainer-config"
+    """On pod ps-0: the `TrainerConfig` as JSON, which the coordinator reads through a downward-API file."""
+    PLAN_REQUEST: Final = f"{GROUP}/plan-request"
+    """On the job: new shares that a user asks for, as JSON (`heterotrain_operator.job.requests`)."""
+    COMMAND: Final = f"{GROUP}/command"
+    """On the job: stop, checkpoint or drain, as JSON."""
+
+
+class Container:
+    """Names of our containers in a pod. All others are the user's."""
+
+    TRAINER: Final = "trainer"
+    """In every pod: the user's script in a worker's, the shard in a parameter server's."""
+    COORDINATOR: Final = "coordinator"
+    """In pod ps-0 only."""
+
+
+class MountPath:
+    """Where a pod's files lie."""
+
+    OURS: Final = "/var/run/heterotrain"
+    """Nothing of the user's is mounted here."""
+    CERTIFICATES: Final = f"{OURS}/certificates"
+    CONFIG: Final = f"{OURS}/config"
+    OUTPUT: Final = "/output"
+    """``spec.output.volume`` in pod ps-0."""
+
+
 class ExitCode(IntEnum):
     """Exit codes of our own processes and of ``heterotrain run``."""
 
@@ -87,6 +118,8 @@ class ExitCode(IntEnum):
 CA_FILE: Final = "ca.crt"
 CERTIFICATE_FILE: Final = "tls.crt"
 KEY_FILE: Final = "tls.key"
+CONFIG_FILE: Final = "trainer.json"
+"""The `TrainerConfig`, below `MountPath.CONFIG`."""
 MODEL_FILE: Final = "model.safetensors"
 MODEL_MANIFEST_FILE: Final = "model.json"
 

@@ -14,6 +14,9 @@ from pydantic import AwareDatetime, Field, PlainSerializer
 
 from heterotrain_api.fields import INT32_MAX, Count, Message, Resource, keyed_by
 
+MAX_REQUESTS: Final = 16
+"""Answers that `HeteroTrainJobStatus.requests` keeps, the newest ones."""
+
 MAX_ROWS: Final = 64
 """Rows of `HeteroTrainJobStatus.workers`; a larger job shows its first ones and the totals."""
 
@@ -174,6 +177,17 @@ class Failure(Resource):
     """Last error line, or what the API server said."""
 
 
+class RequestAnswer(Resource):
+    """What became of a request that a user wrote into an annotation of the job."""
+
+    id: Annotated[str, Field(min_length=1, max_length=63)]
+    """Id that the request carries."""
+    accepted: bool
+    """Whether it was carried out: the plan is in force, the command was done."""
+    message: Message = ""
+    """What was done, or why it was refused."""
+
+
 class HeteroTrainJobStatus(Resource):
     """What the job does now. Written by the operator only."""
 
@@ -185,8 +199,12 @@ class HeteroTrainJobStatus(Resource):
     """Summary of the conditions, for display only."""
     start_time: Time | None = None
     """When the operator first acted on the job."""
+    training_start_time: Time | None = None
+    """When the operator first saw rounds being trained. From then on pods that are gone are not made again."""
     completion_time: Time | None = None
     """When the job was over."""
+    update_time: Time | None = None
+    """When this status was written; figures are at most half a minute older."""
     progress: Progress = Progress()
     """How far the training is."""
     efficiency: Efficiency = Efficiency()
@@ -207,3 +225,11 @@ class HeteroTrainJobStatus(Resource):
     """The trained model, once it is saved."""
     failure: Failure | None = None
     """What made the job fail first."""
+    requests: Annotated[
+        tuple[RequestAnswer, ...], Field(max_length=MAX_REQUESTS, json_schema_extra=keyed_by("id"))
+    ] = ()
+    """Answers to the newest requests in the annotations heterotrain.io/plan-request and heterotrain.io/command."""
+    attempt: Count = 0
+    """Highest attempt of any pod, once all pods existed together; a pod that is made again gets a higher one."""
+    last_event_sequence: Count = 0
+    """Newest of the coordinator's events that was shown as an event of the job."""

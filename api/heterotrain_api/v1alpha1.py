@@ -28,6 +28,7 @@ from heterotrain_api.status import (
     PlanStatus,
     Progress,
     ReportedValue,
+    RequestAnswer,
     WorkerPhase,
     WorkerRow,
 )
@@ -52,6 +53,7 @@ __all__ = [
     "PodTemplate",
     "Progress",
     "ReportedValue",
+    "RequestAnswer",
     "Resources",
     "Stop",
     "SyncMode",

@@ -76,7 +76,10 @@ def test_floats_and_booleans_are_only_where_they_are_meant() -> None:
         "spec.stop.target.atLeast",
         "spec.stop.target.atMost",
     ]
-    assert [path for path, node in NODES if node.get("type") == "boolean"] == ["status.model.durable"]
+    assert [path for path, node in NODES if node.get("type") == "boolean"] == [
+        "status.model.durable",
+        "status.requests[*].accepted",
+    ]
 
 
 def test_the_schema_is_structural() -> None:

@@ -1,0 +1,94 @@
+"""What one pass decides: values only. `carry_out` turns them into API calls, in this order.
+
+Requests stay in every decision until they are answered (`Observed.answers`): who sends them remembers which are under
+way. An event never comes without a status, so that a write that is refused by a conflict says nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class MakeSecret:
+    """Certificates for `names` (names in the job) and the operator, in one Secret; made once, never changed."""
+
+    name: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyService:
+    """Server-side apply of a manifest."""
+
+    manifest: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class MakePod:
+    """POST of a manifest; on a 409 with a stranger's UID, again with the next attempt (`job.manifests.with_attempt`)."""
+
+    name_in_job: str
+    manifest: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod:
+    """Delete by name with a UID precondition."""
+
+    name: str
+    uid: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyPlan:
+    """For the coordinator: a plan request of the user; shares of workers not named stay."""
+
+    request_id: str
+    shares: Mapping[str, int]
+    reason: str
+    micro_batches: Mapping[str, int] = field(default_factory=dict)
+    """Micro-batch of the workers that the request gives one for; each is in `shares` too."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendCommand:
+    """For the coordinator: ``stop``, ``checkpoint`` or ``drain`` (then `worker`)."""
+
+    request_id: str
+    command: str
+    worker: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """An event on the job."""
+
+    warning: bool
+    reason: str
+    """CamelCase, from `heterotrain_api.conditions`."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The whole outcome of a pass."""
+
+    secret: MakeSecret | None = None
+    service: ApplyService | None = None
+    make: tuple[MakePod, ...] = ()
+    delete: tuple[DeletePod, ...] = ()
+    requests: tuple[ApplyPlan | SendCommand, ...] = ()
+    status: Mapping[str, Any] | None = None
+    """The whole new status, or `None` if it need not be written now."""
+    events: tuple[JobEvent, ...] = ()
+    """Sent only after the status write succeeded."""
+    wake_at: datetime | None = None
+    """Next pass at the latest; `None`: the periodic one."""
+    why: str = ""
+    """The rung of the ladder that decided, for the log."""

@@ -1,0 +1,103 @@
+"""What one pass sees of a job: read once, frozen; nothing below the observation reads the API again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from heterotrain_api.contract import Role
+from heterotrain_rpc.control_pb2 import JobState
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerEnd:
+    """How a container ended."""
+
+    exit_code: int
+    reason: str
+    """As the kubelet says: ``Completed``, ``Error``, ``OOMKilled``, …"""
+    message: str
+    """The termination message; with our policy the last log lines if the process wrote none."""
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSeen:
+    """One container of a pod, as its status tells."""
+
+    name: str
+    state: Literal["waiting", "running", "terminated", "unknown"]
+    waiting_reason: str = ""
+    waiting_message: str = ""
+    end: ContainerEnd | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PodSeen:
+    """A pod that carries the job's labels and is controlled by the job's UID."""
+
+    name: str
+    uid: str
+    role: Role
+    group: str
+    """``ps`` for parameter servers."""
+    index: int
+    attempt: int
+    phase: str
+    """Pending, Running, Succeeded, Failed, Unknown."""
+    node: str
+    ip: str
+    ready: bool
+    deleting: bool
+    created_at: datetime
+    containers: tuple[ContainerSeen, ...] = ()
+    unschedulable: str = ""
+    """The scheduler's message; empty if scheduled or not yet tried."""
+    disrupted: str = ""
+    """Reason of the DisruptionTarget condition, or of a Failed phase without a container's own end (eviction)."""
+    message: str = ""
+
+    @property
+    def name_in_job(self) -> str:
+        """``cpu-0``, ``ps-1``: the name in the certificate, in plans and in the coordinator's state."""
+        return f"{self.group}-{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSeen:
+    """The coordinator's last state and when it was received."""
+
+    state: JobState
+    received_at: datetime
+    connected: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The job's object as stored (a dict as the API gives it), and its children in named buckets."""
+
+    job: Mapping[str, Any]
+    pods: tuple[PodSeen, ...]
+    """Sorted by name."""
+    service_present: bool
+    secret_present: bool
+    foreign: tuple[str, ...] = ()
+    """Names that we need and that belong to somebody else, as ``kind/name``."""
+    training: TrainingSeen | None = None
+    refusals: Mapping[str, str] | None = None
+    """The API server's answer to children that it refused to make in the pass before: name in the job -> message."""
+    answers: tuple[Answer, ...] = ()
+    """The coordinator's answers to requests sent in passes before, newest last."""
+    unreachable_since: datetime | None = None
+    """Since when the coordinator has been tried in vain; `None`: it answers, or was not tried yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of a request of the user (`request_id` from the annotation)."""
+
+    request_id: str
+    accepted: bool
+    message: str
