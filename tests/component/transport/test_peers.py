@@ -15,6 +15,7 @@ from heterotrain.transport.base import Part, PullStatus, PushKey, PushStatus, Re
 from heterotrain.transport.frames import Frame, Hello, Pull, Push, Reply, Span, Status, encode, encode_table
 from heterotrain.transport.tcp import Limits, TcpTensorClient, TcpTensorServer
 from heterotrain.transport.tls import client_context
+from heterotrain.transport.tls_stream import TlsStream
 from heterotrain.transport.wire import Connection, split_address
 from heterotrain_api.contract import Role
 from heterotrain_rpc.certificates import Credentials
@@ -127,10 +128,10 @@ def test_peers_that_do_not_speak_tls_are_dropped_and_others_served(
 
 def raw_connection(address: str, folder: Path) -> Connection:
     """TLS with good credentials, and nothing said yet."""
-    sock = client_context(folder).wrap_socket(
-        socket.create_connection(split_address(address)), server_hostname="ps-0.heterotrain"
-    )
-    return Connection(sock, 10)
+    sock = socket.create_connection(split_address(address))
+    connection = Connection(TlsStream(sock, client_context(folder), "ps-0.heterotrain"), 10)
+    connection.handshake(time.monotonic() + 10)
+    return connection
 
 
 def table(*parts: tuple[int, int]) -> bytes:

@@ -24,6 +24,7 @@ from heterotrain.transport.frames import (
     encode_table,
 )
 from heterotrain.transport.tls import client_context
+from heterotrain.transport.tls_stream import TlsStream
 from heterotrain.transport.wire import Connection, split_address, tune
 from heterotrain_rpc.identity import dns_name
 
@@ -39,7 +40,8 @@ class TcpTensorClient:
     """A `TensorClient` to the shard `server_name` (``ps-0``) at `address` (``host:port``).
 
     `hello` says who calls: `hello.name` must be the name in the certificate in the folder `credentials`, which is read
-    at each connection. `stall_seconds` bounds each MiB of a transfer, `connect_seconds` the way to the shard's welcome.
+    at each connection. `stall_seconds` bounds each 128 KiB of a transfer, `connect_seconds` the way to the shard's
+    welcome.
     """
 
     def __init__(
@@ -143,8 +145,7 @@ class TcpTensorClient:
         except OSError as error:
             raise TransportError(f"cannot reach {self._where}: {error}") from error
         tune(raw)
-        sock = context.wrap_socket(raw, server_hostname=dns_name(self._server_name), do_handshake_on_connect=False)
-        connection = Connection(sock, self._stall_seconds)
+        connection = Connection(TlsStream(raw, context, dns_name(self._server_name)), self._stall_seconds)
         try:
             self._greet(connection, deadline)
         except BaseException as error:
@@ -157,7 +158,7 @@ class TcpTensorClient:
         return connection
 
     def _greet(self, connection: Connection, deadline: float) -> None:
-        connection.handshake(max(0.001, deadline - time.monotonic()))
+        connection.handshake(deadline)
         connection.send_frame(self._hello, deadline)
         reply = self._reply(connection, deadline)
         if reply.status is not Status.WELCOME:

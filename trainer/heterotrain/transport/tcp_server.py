@@ -15,6 +15,7 @@ from heterotrain.transport.base import RefusedError, TensorStore
 from heterotrain.transport.frames import FrameError, Hello, Reply, Status
 from heterotrain.transport.serving import Limits, Peer, Service, admit
 from heterotrain.transport.tls import server_context
+from heterotrain.transport.tls_stream import TlsStream
 from heterotrain.transport.wire import Connection, join_address, tune
 from heterotrain_rpc.identity import Identity, IdentityError
 
@@ -161,14 +162,14 @@ class TcpTensorServer:
 
     def _secure(self, sock: socket.socket) -> Connection:
         tune(sock)
-        secured = server_context(self._credentials).wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-        connection = Connection(secured, self._limits.stall_seconds)
+        stream = TlsStream(sock, server_context(self._credentials))
+        connection = Connection(stream, self._limits.stall_seconds)
         with self._lock:
             self._open[threading.current_thread()] = connection
         return connection
 
     def _greet(self, connection: Connection) -> Peer:
-        connection.handshake(self._limits.handshake_seconds)
+        connection.handshake(time.monotonic() + self._limits.handshake_seconds)
         identity = Identity.from_der(connection.peer_certificate())
         deadline = time.monotonic() + self._limits.handshake_seconds
         hello = connection.receive_frame(deadline)
