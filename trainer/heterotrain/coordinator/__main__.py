@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import Any
 
 from heterotrain.coordinator.coordinator import Coordinator
 from heterotrain.coordinator.outcome import exit_code, write_outcome
@@ -41,31 +40,23 @@ async def serve(settings: Settings, on_ready: Callable[[int], None]) -> Outcome:
         port = server.add_secure_port(f"{settings.host}:{settings.port}", server_credentials(settings.credentials))
     except RuntimeError as error:
         raise OSError(f"cannot listen at {settings.host}:{settings.port}: {error}") from error
-    loop.set_exception_handler(lambda _loop, context: _unforeseen(coordinator, context))
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, coordinator.terminate, number.name)
     await server.start()
+    grace: float | None = None
     try:
         coordinator.start()
         on_ready(port)
         outcome = await coordinator.ended
         if settings.termination_log is not None:
             write_outcome(outcome, settings.termination_log)
-        await server.stop(GRACE_SECONDS)
-        await coordinator.close()
+        grace = GRACE_SECONDS
         return outcome
     finally:
+        await server.stop(grace)
+        await coordinator.close()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
-
-
-def _unforeseen(coordinator: Coordinator, context: dict[str, Any]) -> None:
-    """An error that nobody awaited: a fault of ours if it is an exception, else only worth a line."""
-    error = context.get("exception")
-    if isinstance(error, Exception):
-        coordinator.crash(error)
-    else:
-        logger.warning("event loop: %s", context.get("message"))
 
 
 def _say_ready(port: int) -> None:

@@ -165,7 +165,8 @@ class Coordinator:
         if not outlet.put(told):
             outlet.close()
             detail = f"it does not read: {OUTLET_LIMIT} messages wait for it"
-            self._loop.call_soon(self.leave, outlet, ev.SessionBroken(worker, detail))
+            self._outlets.pop(worker)
+            self.spawn(self._tell_soon(ev.SessionBroken(worker, detail)))
 
     def _welcome(self, welcome: out.Welcome) -> session_pb2.CoordinatorMessage:
         config = self._settings.config
@@ -194,7 +195,11 @@ class Coordinator:
 
     def _fire(self) -> None:
         self._timer = None
-        self.tell(ev.TimerFired())
+        self.spawn(self._tell_soon(ev.TimerFired()))
+
+    async def _tell_soon(self, event: ev.RunEvent) -> None:
+        """As `tell`, as a task of its own, whose unforeseen errors end the job."""
+        self.tell(event)
 
     def _log_events(self) -> None:
         if self._run.log.newest == self._logged:
@@ -270,5 +275,9 @@ class Coordinator:
         self._notify()
 
     def _end(self, outcome: Outcome) -> None:
+        """Whoever still has a session is told; that of a silent worker is ended too."""
+        for outlet in self._outlets.values():
+            outlet.dismiss(outcome.message, fault=outcome.phase is Phase.FAILED)
+        self._outlets.clear()
         if not self.ended.done():
             self.ended.set_result(outcome)

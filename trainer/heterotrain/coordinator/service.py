@@ -33,6 +33,7 @@ WATCH_INTERVAL_SECONDS: Final = 0.05
 WATCHER_LIMIT: Final = 32
 """Streams of states at a time; more are refused rather than slow everybody down."""
 
+_BROKEN: Final = "its connection ended without a goodbye"
 _LAST_WORDS = (ev.SaidGoodbye, ev.WorkerFailed)
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -50,11 +51,14 @@ class SessionService(SessionServicer):
         """One session, from joining to leaving."""
         joined = await _first_message(request_iterator, context)
         outlet = Outlet(joined.worker)
+        reader: asyncio.Task[None] | None = None
         if self._coordinator.join(joined, outlet):
             reader = self._coordinator.spawn(self._read(request_iterator, outlet))
             _when_done(context, lambda: self._over(outlet, reader))
         while (message := await outlet.next()) is not None:
             yield message
+        if reader is not None:
+            reader.cancel()  # before the call ends: reading on would be an error
 
     async def _read(self, messages: AsyncIterator[session_pb2.WorkerMessage], outlet: Outlet) -> None:
         """Hand in what the worker says, until its last word."""
@@ -67,16 +71,19 @@ class SessionService(SessionServicer):
                     break
                 self._coordinator.tell(event)
             else:
-                self._coordinator.leave(outlet, ev.SessionBroken(worker, "its connection ended without a goodbye"))
+                self._coordinator.leave(outlet, ev.SessionBroken(worker, _BROKEN))
+        except grpc.aio.UsageError:  # read while the call was being ended
+            self._coordinator.leave(outlet, ev.SessionBroken(worker, _BROKEN))
         except ValueError as error:
             self._coordinator.leave(outlet, ev.SessionBroken(worker, f"it broke the protocol: {error}"))
         finally:
             outlet.close()
 
-    def _over(self, outlet: Outlet, reader: asyncio.Task[None]) -> None:
+    def _over(self, outlet: Outlet, reader: asyncio.Task[None] | None) -> None:
         """The call has ended, perhaps because the worker's process has."""
-        reader.cancel()
-        self._coordinator.leave(outlet, ev.SessionBroken(outlet.worker, "its connection broke"))
+        if reader is not None:
+            reader.cancel()
+        self._coordinator.leave(outlet, ev.SessionBroken(outlet.worker, _BROKEN))
 
 
 async def _first_message(messages: AsyncIterator[session_pb2.WorkerMessage], context: Context) -> ev.Joined:
