@@ -78,6 +78,12 @@ class ShardStore:
             with self._changed:
                 part.versions.release(published)
 
+    def ordinal(self, worker: str) -> int | None:
+        """Place of a worker in the order of summation; `None` if the model here knows no such worker."""
+        with self._changed:
+            workers = self._part.spec.workers if self._part else ()
+        return workers.index(worker) if worker in workers else None
+
     # The coordinator's side.
 
     def configure(self, spec: ShardSpec) -> int:

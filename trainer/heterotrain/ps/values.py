@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from heterotrain.ps.optimizer import decode_group
+from heterotrain.ps.optimizer import check_optimizer, decode_group
 from heterotrain_core.layout import TensorKind, TensorSpec
 
 FLOAT_DTYPES: Final = frozenset({"F64", "F32", "F16", "BF16"})
@@ -39,6 +39,7 @@ class ShardSpec:
             raise ValueError(f"shard must be 0 to num_shards - 1 = {self.num_shards - 1}, not {self.shard}")
         if not self.workers:
             raise ValueError("workers must name at least one worker")
+        check_optimizer(self.optimizer)
         for index, group in enumerate(self.groups):
             try:
                 decode_group(self.optimizer, group)

@@ -1,0 +1,179 @@
+"""The model file: shard 0 collects all parts of a version and writes them as ``model.safetensors`` with a manifest.
+
+Parts are written in the order of the file as they come, in pieces of bounded size: no second copy of the model is held.
+The file appears whole or not at all. https://github.com/huggingface/safetensors#format
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import IO, Final
+
+from heterotrain.ps.store import ShardStore
+from heterotrain.ps.values import ShardSpec
+from heterotrain.transport.base import Part, PullStatus, RefusedError, TensorClient, TransportError
+from heterotrain_core.layout import DTYPE_BYTES, Extent, Layout, Region, make_layout
+
+FORMAT_VERSION: Final = 1
+PIECE_BYTES: Final = 1 << 26
+"""Bytes held at once of what other shards send."""
+ATTEMPTS: Final = 3
+"""Of one piece, when the connection breaks."""
+
+Connect = Callable[[int], TensorClient]
+"""Makes the connection to a shard."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A model file that is there."""
+
+    path: Path
+    num_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exporter:
+    """Writes versions of the model that `store` (shard 0) holds a part of."""
+
+    store: ShardStore
+    job_name: str
+    job_uid: str
+    timeout_seconds: float = 120.0
+    """For one piece from another shard."""
+
+    def export(self, spec: ShardSpec, version: int, path: Path, connect: Connect) -> Exported:
+        """Write `version` to `path` and the manifest beside it (``model.json``); replaces what is there.
+
+        Raises `RefusedError` if a shard does not hold the version, `TransportError` if a shard cannot be reached,
+        `OSError` if the file cannot be written, `ValueError` for names that the format does not allow.
+        """
+        layout = make_layout(spec.tensors, spec.num_shards)
+        header = file_header(layout, {"format": "pt", "job": self.job_name, "version": str(version)})
+        path.parent.mkdir(parents=True, exist_ok=True)
+        digest = hashlib.sha256()
+        with replacing(path) as file:
+            for content in self._contents(spec, layout, header, version, connect):
+                digest.update(content)
+                file.write(content)
+            num_bytes = file.tell()
+        exported = Exported(path, num_bytes, digest.hexdigest())
+        with replacing(path.with_suffix(".json")) as file:
+            file.write(json.dumps(self._manifest(spec, version, exported), indent=2).encode() + b"\n")
+        return exported
+
+    def _contents(
+        self, spec: ShardSpec, layout: Layout, header: bytes, version: int, connect: Connect
+    ) -> Iterator[bytes | memoryview]:
+        yield header
+        scratch = memoryview(bytearray(min(PIECE_BYTES, max((e.num_bytes for e in layout.extents), default=0))))
+        with ExitStack() as stack:
+            own = stack.enter_context(self.store.snapshot(spec.term, version, 0.0))
+            if own is None:
+                raise RefusedError(f"version {version} is not published on shard {spec.shard} yet")
+            clients: dict[int, TensorClient] = {}
+            for extent in file_order(layout):
+                if extent.shard == spec.shard:
+                    yield own.buffer[extent.shard_offset : extent.shard_offset + extent.num_bytes]
+                    continue
+                if extent.shard not in clients:
+                    clients[extent.shard] = connect(extent.shard)
+                    stack.callback(clients[extent.shard].close)
+                for start in range(0, extent.num_bytes, PIECE_BYTES):
+                    piece = scratch[: min(PIECE_BYTES, extent.num_bytes - start)]
+                    self._pull(clients[extent.shard], spec.term, version, Part(extent.shard_offset + start, piece))
+                    yield piece
+
+    def _pull(self, client: TensorClient, term: int, version: int, part: Part) -> None:
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                status = client.pull(
+                    term, version, [part], wait_seconds=self.timeout_seconds / 2, timeout_seconds=self.timeout_seconds
+                )
+            except TransportError:
+                if attempt == ATTEMPTS:
+                    raise
+            else:
+                if status is not PullStatus.DONE:
+                    raise RefusedError(f"version {version} is not published on all shards")
+                return
+
+    def _manifest(self, spec: ShardSpec, version: int, exported: Exported) -> dict[str, object]:
+        return {
+            "formatVersion": FORMAT_VERSION,
+            "job": {"name": self.job_name, "uid": self.job_uid},
+            "version": version,
+            "file": exported.path.name,
+            "bytes": exported.num_bytes,
+            "sha256": exported.sha256,
+            "optimizer": spec.optimizer,
+            "tensors": [
+                {"name": t.name, "shape": list(t.shape), "dtype": t.dtype, "kind": t.kind.name} for t in spec.tensors
+            ],
+        }
+
+
+def file_order(layout: Layout) -> Iterator[Extent]:
+    """Return all extents in the order in which the file holds them."""
+    for region in _regions_in_file(layout):
+        end = region.offset + region.num_bytes
+        yield from (e for e in layout.extents if region.offset <= e.global_offset < end)
+
+
+def file_header(layout: Layout, metadata: dict[str, str]) -> bytes:
+    """Return what precedes the tensors in a safetensors file: the length, then a JSON object padded to 8 bytes.
+
+    Raises `ValueError` for a tensor with the format's own name ``__metadata__``.
+    """
+    regions = _regions_in_file(layout)
+    starts = accumulate((r.num_bytes for r in regions), initial=0)
+    shifts = {(r.kind, r.dtype): start - r.offset for r, start in zip(regions, starts, strict=False)}
+    entries: dict[str, object] = {"__metadata__": metadata}
+    for tensor, offset in zip(layout.tensors, layout.tensor_offsets, strict=True):
+        if tensor.name in entries:
+            raise ValueError(f"a tensor cannot be called `{tensor.name}` in a safetensors file")
+        start = offset + shifts[tensor.kind, tensor.dtype]
+        entries[tensor.name] = {
+            "dtype": tensor.dtype,
+            "shape": list(tensor.shape),
+            "data_offsets": [start, start + tensor.num_bytes],
+        }
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _regions_in_file(layout: Layout) -> Sequence[Region]:
+    # The format allows no gaps; with the widest types first, every tensor is aligned without any.
+    return sorted(layout.regions, key=lambda r: -DTYPE_BYTES[r.dtype])
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Open a new file that takes the place of `path` when the block ends, durably and at once; never if it raises."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fchmod(file.fileno(), 0o644)
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,216 @@
+"""The gRPC side of a shard: the coordinator's commands, translated and answered.
+
+Numbers are computed in one thread of their own, so that the event loop always answers. Malformed requests end with
+INVALID_ARGUMENT, those that do not fit the shard's state with FAILED_PRECONDITION, each with the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+import grpc
+import grpc.aio
+
+from heterotrain.ps.export import Connect, Exported
+from heterotrain.ps.store import ShardStore
+from heterotrain.ps.values import CommitOrder, GradientName, ShardSpec
+from heterotrain.transport.base import RefusedError, TensorClient, TransportError
+from heterotrain_core.layout import TensorKind, TensorSpec
+from heterotrain_rpc import session_pb2, shard_pb2
+from heterotrain_rpc.shard_pb2_grpc import ShardServicer
+
+_log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+
+
+class Exports(Protocol):
+    """See `export.Exporter`."""
+
+    def export(self, spec: ShardSpec, version: int, path: Path, connect: Connect) -> Exported:
+        """Write a version."""
+        ...
+
+
+class ShardService(ShardServicer):
+    """Serves shard number `shard`.
+
+    `commands` has a single thread; exports run in `exporting`, so that commits go on meanwhile. `connect` opens the
+    tensor transport to a shard, from its number, address and the term. `shut_down` is called when the coordinator has
+    no more work.
+    """
+
+    def __init__(
+        self,
+        store: ShardStore,
+        shard: int,
+        exporter: Exports,
+        *,
+        commands: Executor,
+        exporting: Executor,
+        connect: Callable[[int, str, int], TensorClient],
+        output: Path | None,
+        shut_down: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._shard = shard
+        self._exporter = exporter
+        self._commands = commands
+        self._exporting = exporting
+        self._connect = connect
+        self._output = output
+        self._shut_down = shut_down
+        self._spec: ShardSpec | None = None
+        self._addresses: tuple[str, ...] = ()
+
+    async def Configure(  # noqa: N802 - gRPC's name
+        self, request: shard_pb2.ConfigureRequest, context: Context
+    ) -> shard_pb2.ConfigureReply:
+        """Lay the model out."""
+        try:
+            if request.shard != self._shard:
+                raise RefusedError(f"this is shard {self._shard}, not {request.shard}")
+            if len(request.shards) != request.num_shards:
+                raise RefusedError(f"shards must list {request.num_shards} addresses, not {len(request.shards)}")
+            spec = spec_from(request)
+            expected = await self._run(lambda: self._store.configure(spec))
+        except (RefusedError, ValueError, MemoryError) as error:
+            _log.warning("model refused: %s", error)
+            return shard_pb2.ConfigureReply(refusal=str(error))
+        self._spec, self._addresses = spec, tuple(request.shards)
+        _log.info("term %d: %d tensors, %d bytes expected", spec.term, len(spec.tensors), expected)
+        return shard_pb2.ConfigureReply(bytes=expected)
+
+    async def Publish(  # noqa: N802
+        self, request: shard_pb2.PublishRequest, context: Context
+    ) -> shard_pb2.PublishReply:
+        """Publish the initial values."""
+        try:
+            await self._run(lambda: self._store.publish(request.term))
+        except RefusedError as error:
+            return shard_pb2.PublishReply(refusal=str(error))
+        return shard_pb2.PublishReply()
+
+    async def Aggregate(  # noqa: N802
+        self, request: shard_pb2.CommitRequest, context: Context
+    ) -> shard_pb2.AggregateReply:
+        """Sum the gradients of the commit that follows."""
+        part = await self._judged(context, lambda: self._store.aggregate(order_from(request)))
+        return shard_pb2.AggregateReply(norm_part=part)
+
+    async def Commit(  # noqa: N802
+        self, request: shard_pb2.CommitRequest, context: Context
+    ) -> shard_pb2.CommitReply:
+        """Make the next version."""
+        begin = time.perf_counter()
+        version = await self._judged(context, lambda: self._store.commit(order_from(request)))
+        return shard_pb2.CommitReply(version=version, seconds=time.perf_counter() - begin)
+
+    async def Export(  # noqa: N802
+        self, request: shard_pb2.ExportRequest, context: Context
+    ) -> shard_pb2.ExportReply:
+        """Write a version to the model file."""
+        try:
+            spec = self._exported_spec(request.term)
+            path = export_path(request.folder, request.file, self._output)
+            exported = await asyncio.get_running_loop().run_in_executor(
+                self._exporting, self._exporter.export, spec, request.version, path, self._connector(spec.term)
+            )
+        except (RefusedError, TransportError, ValueError, OSError) as error:
+            _log.warning("version %d cannot be exported: %s", request.version, error)
+            return shard_pb2.ExportReply(refusal=str(error))
+        return shard_pb2.ExportReply(path=str(exported.path), bytes=exported.num_bytes)
+
+    async def Shutdown(  # noqa: N802
+        self, request: shard_pb2.ShutdownRequest, context: Context
+    ) -> shard_pb2.ShutdownReply:
+        """End the process, after this answer."""
+        self._shut_down()
+        return shard_pb2.ShutdownReply()
+
+    def _exported_spec(self, term: int) -> ShardSpec:
+        if self._spec is None or self._spec.term != term:
+            raise RefusedError(f"there is no model of term {term} on this shard")
+        if self._shard != 0:
+            raise RefusedError(f"only shard 0 writes the model, this is shard {self._shard}")
+        return self._spec
+
+    def _connector(self, term: int) -> Connect:
+        addresses = self._addresses
+        return lambda shard: self._connect(shard, addresses[shard], term)
+
+    async def _run(self, command: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._commands, command)
+
+    async def _judged(self, context: Context, command: Callable[[], _T]) -> _T:
+        try:
+            return await self._run(command)
+        except RefusedError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        except ValueError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        raise AssertionError("abort() raises")
+
+
+def spec_from(request: shard_pb2.ConfigureRequest) -> ShardSpec:
+    """Translate a model; raises `ValueError` that names the field for what cannot be."""
+    manifest = request.manifest
+    return ShardSpec(
+        term=request.term,
+        shard=request.shard,
+        num_shards=request.num_shards,
+        tensors=tuple(_tensor_from(t) for t in manifest.tensors),
+        optimizer=manifest.optimizer,
+        groups=tuple(manifest.groups),
+        workers=tuple(request.workers),
+    )
+
+
+def order_from(request: shard_pb2.CommitRequest) -> CommitOrder:
+    """Translate a commit; raises `ValueError` for what makes no sense."""
+    return CommitOrder(
+        term=request.term,
+        version=request.version,
+        contributions=tuple((_name_of(c), c.weight) for c in request.contributions),
+        scale=request.scale,
+        groups=tuple(request.groups),
+        absent=frozenset(request.absent),
+        retain=frozenset(request.retain),
+        clip_coefficient=request.clip_coefficient if request.HasField("clip_coefficient") else None,
+        norm_type=request.norm_type if request.HasField("norm_type") else 2.0,
+        discard=tuple(_name_of(c) for c in request.discard),
+    )
+
+
+def export_path(folder: str, file: str, output: Path | None) -> Path:
+    """Where a model file goes: `folder`, or `output` if that is empty. Raises `ValueError` for what is no file name.
+
+    If `output` is given, `folder` must lie in it: whoever may command this shard may still not write anywhere else.
+    """
+    if not file.endswith(".safetensors") or Path(file).name != file or file.startswith("."):
+        raise ValueError(f"file must be a plain name that ends in .safetensors, not {file!r}")
+    chosen = Path(folder) if folder else output
+    if chosen is None:
+        raise ValueError("there is no folder for the model: neither the coordinator nor the environment names one")
+    if output is not None and not chosen.resolve().is_relative_to(output.resolve()):
+        raise ValueError(f"folder must lie in {output}, not be {folder}")
+    return chosen / file
+
+
+def _tensor_from(tensor: session_pb2.Tensor) -> TensorSpec:
+    try:
+        kind = TensorKind(tensor.kind)
+    except ValueError as error:
+        raise ValueError(f"tensor `{tensor.name}`: kind {tensor.kind} is unknown") from error
+    return TensorSpec(tensor.name, tuple(tensor.shape), tensor.dtype, kind, tensor.group)
+
+
+def _name_of(contribution: shard_pb2.CommitContribution) -> GradientName:
+    return GradientName(contribution.worker, contribution.incarnation, contribution.iteration)
