@@ -29,7 +29,7 @@ class ApplyService:
 
 @dataclass(frozen=True, slots=True)
 class MakePod:
-    """POST of a manifest; on a 409 with a stranger's UID, again with the next attempt (`job.manifests.with_attempt`)."""
+    """POST of a manifest; on a 409 with a stranger's UID, again with the next (`job.manifests.with_attempt`)."""
 
     name_in_job: str
     manifest: Mapping[str, Any]

@@ -29,7 +29,7 @@ class JobSettings:
     """Between two writes of figures alone: three a minute, below the four that an idle job may cost."""
     settle_seconds: float = 5.0
     """From the first failure seen until the job is called failed: the others' ends may name the real cause."""
-    linger_seconds: float = 30.0
+    leftover_seconds: float = 30.0
     """From the end of a job until pods of it that still run are deleted."""
     unreachable_seconds: float = 15.0
     """Without an answer until the coordinator is called unreachable."""

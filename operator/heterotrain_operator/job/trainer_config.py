@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from heterotrain_api.contract import Env, worker_name
 from heterotrain_api.trainer_config import ShardConfig, StopConfig, TrainerConfig, WorkerConfig
 from heterotrain_api.v1alpha1 import EnvVar, HeteroTrainJob, HeteroTrainJobSpec, WorkerGroup
 from heterotrain_core.shares import start_shares
+
+THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+"""How many threads the numerical libraries start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +118,12 @@ def worker_environment(
     member: Membership, spec: HeteroTrainJobSpec, group: WorkerGroup, *, coordinator: str
 ) -> dict[str, str]:
     """Environment of a worker: the user's variables (the group's win), then the job's own, which nobody overrides."""
-    return {
-        **user_environment(spec, group),
-        **member.environment(),
-        Env.COORDINATOR: coordinator,
-        Env.DEVICE: group.device.value,
-    }
+    return {**user_environment(spec, group), **worker_identity(member, group, coordinator=coordinator)}
+
+
+def worker_identity(member: Membership, group: WorkerGroup, *, coordinator: str) -> dict[str, str]:
+    """The job's own variables of a worker."""
+    return {**member.environment(), Env.COORDINATOR: coordinator, Env.DEVICE: group.device.value}
 
 
 def user_environment(spec: HeteroTrainJobSpec, group: WorkerGroup) -> Mapping[str, str]:

@@ -1,0 +1,98 @@
+"""A job's places for pods, and which pod fills which: the named buckets that decisions read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from heterotrain_api.contract import Container, Role
+from heterotrain_api.names import PS_GROUP
+from heterotrain_api.v1alpha1 import HeteroTrainJobSpec
+from heterotrain_operator.job.observed import ContainerEnd, ContainerSeen, PodSeen
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A place for one pod: parameter server `index`, or worker `index` of a group."""
+
+    role: Role
+    group: str
+    index: int
+
+    @property
+    def name(self) -> str:
+        """The name in the job: ``ps-0``, ``cpu-1``."""
+        return f"{self.group}-{self.index}"
+
+
+COORDINATOR_SLOT = Slot(Role.PS, PS_GROUP, 0)
+"""Where the coordinator runs."""
+
+
+def ps_slots(spec: HeteroTrainJobSpec) -> tuple[Slot, ...]:
+    """The parameter servers, the one with the coordinator first."""
+    return tuple(Slot(Role.PS, PS_GROUP, index) for index in range(spec.parameter_servers.replicas))
+
+
+def slots_of_workers(spec: HeteroTrainJobSpec) -> tuple[Slot, ...]:
+    """The workers in the order of the manifest."""
+    return tuple(Slot(Role.WORKER, group.name, index) for group in spec.workers for index in range(group.replicas))
+
+
+def all_slots(spec: HeteroTrainJobSpec) -> tuple[Slot, ...]:
+    """Parameter servers, then workers: the order in which pods are made."""
+    return ps_slots(spec) + slots_of_workers(spec)
+
+
+Buckets = Mapping[Slot, tuple[PodSeen, ...]]
+"""Pods by the slot that they are for, lowest attempt first."""
+
+
+def buckets(slots: Iterable[Slot], pods: Iterable[PodSeen]) -> Buckets:
+    """Sort pods into slots. Pods that no slot is for are left out (`strays`)."""
+    found: dict[Slot, list[PodSeen]] = {slot: [] for slot in slots}
+    for pod in pods:
+        found.get(_slot_of(pod), []).append(pod)
+    return {slot: tuple(sorted(pods, key=lambda pod: pod.attempt)) for slot, pods in found.items()}
+
+
+def strays(slots: Iterable[Slot], pods: Iterable[PodSeen]) -> tuple[PodSeen, ...]:
+    """Pods of the job that no slot is for."""
+    known = frozenset(slots)
+    return tuple(pod for pod in pods if _slot_of(pod) not in known)
+
+
+def _slot_of(pod: PodSeen) -> Slot:
+    return Slot(pod.role, pod.group, pod.index)
+
+
+def container(pod: PodSeen, name: str) -> ContainerSeen | None:
+    """The container `name` of a pod, if its status tells of it."""
+    return next((seen for seen in pod.containers if seen.name == name), None)
+
+
+def container_end(pod: PodSeen, name: str) -> ContainerEnd | None:
+    """How the container `name` ended, if it did."""
+    seen = container(pod, name)
+    return None if seen is None else seen.end
+
+
+def trainer_end(pod: PodSeen) -> ContainerEnd | None:
+    """How the container that trains (or holds a shard) ended, if it did."""
+    return container_end(pod, Container.TRAINER)
+
+
+def is_done(pod: PodSeen) -> bool:
+    """Its work is over without an error."""
+    end = trainer_end(pod)
+    return pod.phase == "Succeeded" or (end is not None and end.exit_code == 0)
+
+
+def is_gone(pod: PodSeen) -> bool:
+    """It is deleted or disrupted: it will not do its work, whatever its phase still says."""
+    return (pod.deleting or bool(pod.disrupted)) and not (pod.role is Role.WORKER and is_done(pod))
+
+
+def present(pods: Iterable[PodSeen]) -> PodSeen | None:
+    """The pod that fills a slot: of those that are not gone the first made; `None`: the slot is empty."""
+    return next((pod for pod in pods if not is_gone(pod)), None)
