@@ -46,7 +46,7 @@ def set_(
         typer.Argument(
             metavar="WORKER=SHARE…",
             help="Samples a round, e.g. cpu-0=96; cpu-0=96/32 also sets the micro-batch. "
-            "Workers that are not named keep their share or take what is left.",
+            "Workers that are not named keep their share.",
         ),
     ],
     reason: Annotated[str, typer.Option(help="Kept with the plan, for whoever reads it later.")] = "set by the user",

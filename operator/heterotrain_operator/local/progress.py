@@ -10,9 +10,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from heterotrain_operator.local.watch import share_in_force
 from heterotrain_rpc import control_pb2
 
 PLAIN_INTERVAL_SECONDS: Final = 5.0
+REPORTED_INTERVAL_SECONDS: Final = 1.0
+"""Reported values may come many times a second; a line for each would be no help."""
 _PHASES: Final = {
     control_pb2.PHASE_WAITING: "waiting for workers",
     control_pb2.PHASE_TRAINING: "training",
@@ -59,15 +62,14 @@ def headline(state: control_pb2.JobState) -> str:
 
 def shares_line(state: control_pb2.JobState) -> str:
     """Return all shares on one line, and the plan they come from."""
-    shares = " ".join(f"{worker.name}={share_text(worker)}" for worker in state.workers)
+    shares = " ".join(f"{worker.name}={share_text(state, worker)}" for worker in state.workers)
     return f"plan {state.plan.generation}: {shares}"
 
 
-def share_text(worker: control_pb2.WorkerState) -> str:
-    """Return a worker's share; both numbers while a new one is wanted and not yet in force."""
-    if worker.share_applied in {worker.share_wanted, 0}:
-        return str(worker.share_wanted)
-    return f"{worker.share_applied}→{worker.share_wanted}"
+def share_text(state: control_pb2.JobState, worker: control_pb2.WorkerState) -> str:
+    """Return a worker's share; both numbers while a new one is agreed and not yet in force."""
+    now = share_in_force(state, worker)
+    return str(now) if now == worker.share_wanted else f"{now}→{worker.share_wanted}"
 
 
 def waiting_seconds(worker: control_pb2.WorkerState) -> float:
@@ -86,7 +88,7 @@ def worker_table(state: control_pb2.JobState) -> Table:
     table.add_column("state")
     for worker in state.workers:
         table.add_row(
-            worker.name, share_text(worker), f"{worker.samples_per_second:,.0f}",
+            worker.name, share_text(state, worker), f"{worker.samples_per_second:,.0f}",
             f"{worker.step_seconds * 1e3:,.1f}", f"{waiting_seconds(worker) * 1e3:,.1f}", f"{worker.samples:,}",
             _WORKER_PHASES.get(worker.phase, "") + (f": {worker.error}" if worker.error else ""),
         )  # fmt: skip
@@ -143,7 +145,7 @@ class PlainDisplay:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._shown: tuple[object, ...] = ()
-        self._next = 0.0
+        self._last = 0.0
 
     def __enter__(self) -> Display:
         """Nothing to begin."""
@@ -159,11 +161,13 @@ class PlainDisplay:
     def show(self, state: control_pb2.JobState, now: float) -> None:
         """Print the state if it is time."""
         key = (state.phase, state.plan.generation, tuple(sorted(state.reported.items())))
-        if key != self._shown or now >= self._next:
+        since = now - self._last
+        reported = key[2:] != self._shown[2:] and since >= REPORTED_INTERVAL_SECONDS
+        if key[:2] != self._shown[:2] or reported or since >= PLAIN_INTERVAL_SECONDS:
             if self._shown[1:2] != key[1:2]:
                 self.say(shares_line(state))
             self.say(headline(state))
-            self._shown, self._next = key, now + PLAIN_INTERVAL_SECONDS
+            self._shown, self._last = key, now
 
 
 class QuietDisplay:

@@ -30,6 +30,8 @@ class Record:
     outcome: Outcome | None = None
     last: control_pb2.JobState | None = None
     """Newest state of the coordinator; `None`: it never answered."""
+    training: control_pb2.JobState | None = None
+    """Newest state in which all was in training: later ones lack the workers that have left."""
     history: Sequence[HistoryPoint] = ()
     stretches: Mapping[str, float] | None = None
     """What ``--speeds`` came to, by worker."""
@@ -50,7 +52,7 @@ def build(record: Record) -> dict[str, Any]:
     last = record.last or control_pb2.JobState()
     outcome = record.outcome
     reported = dict(outcome.reported) if outcome is not None and outcome.reported else dict(last.reported)
-    reached, ideal = last.mean_samples_per_second, last.ideal_samples_per_second
+    reached, ideal = last.mean_samples_per_second, _ideal(record)
     report: dict[str, Any] = {
         "job": record.job,
         "uid": record.uid,
@@ -79,11 +81,19 @@ def build(record: Record) -> dict[str, Any]:
     return {**reported, **report}
 
 
+def _ideal(record: Record) -> float:
+    """Sum of the workers' own speeds while they trained."""
+    if record.training is not None and record.training.ideal_samples_per_second > 0:
+        return record.training.ideal_samples_per_second
+    return sum(worker.samples_per_second for worker in record.last.workers) if record.last is not None else 0.0
+
+
 def _worker(worker: control_pb2.WorkerState, stretches: Mapping[str, float]) -> dict[str, Any]:
     return {
         "name": worker.name,
         "group": worker.group,
-        "share": worker.share_applied or worker.share_wanted,
+        "share": worker.share_wanted,
+        "last_grant_samples": worker.share_applied,
         "samples_per_second": worker.samples_per_second,
         "samples": worker.samples,
         "rounds": worker.rounds,

@@ -62,6 +62,7 @@ class Runner:
         self._seen = Observed(now=0.0, job_started=time.monotonic())
         self._history = History()
         self._last: control_pb2.JobState | None = None
+        self._training: control_pb2.JobState | None = None
         self._coordinator = ""
         self._credentials: Credentials | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -173,6 +174,8 @@ class Runner:
             state_seen=now,
             silent_since=None,
         )
+        if state.phase == control_pb2.PHASE_TRAINING:
+            self._training = state
         if state.version > 0:
             self._history.add(HistoryPoint.from_state(state))
         self._display.show(state, now)
@@ -225,6 +228,7 @@ class Runner:
             wall_seconds=time.monotonic() - self._seen.job_started,
             outcome=self._seen.outcome,
             last=self._last,
+            training=self._training,
             history=self._history.points,
             stretches=self._plan.stretches,
         )

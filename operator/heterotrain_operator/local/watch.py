@@ -45,8 +45,23 @@ class HistoryPoint:
         return cls(
             seconds=state.training_seconds, round=state.version, epoch=state.epoch, samples=state.samples,
             samples_per_second=state.samples_per_second, ideal_samples_per_second=state.ideal_samples_per_second,
-            shares={worker.name: worker.share_applied for worker in state.workers}, reported=dict(state.reported),
+            shares={worker.name: share_in_force(state, worker) for worker in state.workers},
+            reported=dict(state.reported),
         )  # fmt: skip
+
+
+def is_pending(state: control_pb2.JobState) -> bool:
+    """Whether the newest plan is agreed and not in force yet."""
+    return state.plan.effective_round > state.version
+
+
+def share_in_force(state: control_pb2.JobState, worker: control_pb2.WorkerState) -> int:
+    """The worker's share by the plan in force.
+
+    That of its last grant (`share_applied`) is another in the last round of an epoch, which is shared out in
+    proportion: it counts only while a plan is pending.
+    """
+    return worker.share_applied if is_pending(state) and worker.share_applied else worker.share_wanted
 
 
 class History:

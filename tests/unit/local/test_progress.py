@@ -46,9 +46,19 @@ def test_headline_before_training() -> None:
     assert headline(state) == "waiting for workers: 1 of 2 have joined"
 
 
-@pytest.mark.parametrize(("wanted", "applied", "want"), [(5, 5, "5"), (5, 0, "5"), (5, 3, "3→5")])
-def test_a_share_on_its_way_shows_both_numbers(wanted: int, applied: int, want: str) -> None:
-    assert share_text(control_pb2.WorkerState(share_wanted=wanted, share_applied=applied)) == want
+@pytest.mark.parametrize(
+    ("applied", "effective_round", "want"),
+    [
+        pytest.param(5, 3, "5", id="in force"),
+        pytest.param(3, 8, "3→5", id="agreed, in force in a later round: both numbers"),
+        pytest.param(0, 8, "5", id="no grant yet"),
+        pytest.param(3, 7, "5", id="the smaller grant of an epoch's last round is no other share"),
+    ],
+)
+def test_share_text(applied: int, effective_round: int, want: str) -> None:
+    state = make_state()
+    state.plan.effective_round = effective_round
+    assert share_text(state, control_pb2.WorkerState(share_wanted=5, share_applied=applied)) == want
 
 
 def test_the_table_has_a_row_for_each_worker() -> None:
@@ -65,6 +75,10 @@ def test_plain_lines_come_every_few_seconds_and_when_something_changes() -> None
     with display:
         display.show(make_state(), now=100.0)
         display.show(make_state(version=8), now=101.0)
+        changed = make_state(version=8)
+        changed.reported["accuracy"] = 0.9
+        display.show(changed, now=100.5)
+        display.show(changed, now=101.5)
         display.show(make_state(version=9, phase=control_pb2.PHASE_FINISHING), now=102.0)
         display.show(make_state(version=9, phase=control_pb2.PHASE_FINISHING), now=103.0)
         display.show(make_state(version=9, phase=control_pb2.PHASE_FINISHING), now=102.0 + PLAIN_INTERVAL_SECONDS)
@@ -72,6 +86,7 @@ def test_plain_lines_come_every_few_seconds_and_when_something_changes() -> None
     assert [line.split(",")[0] for line in lines] == [
         "plan 0: cpu-0=5",
         "training: round 7/21",
+        "training: round 8/21",
         "finishing: round 9/21",
         "finishing: round 9/21",
     ]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -47,6 +48,7 @@ RECORD = Record(
     wall_seconds=6.0,
     outcome=Outcome(state=State.SUCCEEDED, rounds=10, samples=80, reported={"accuracy": 0.875, "state": 1.0}),
     last=make_state(),
+    training=make_state(),
     history=[POINT],
     stretches={"cpu-0": 2.0},
 )
@@ -70,7 +72,8 @@ def test_report_of_a_job_that_succeeded() -> None:
     assert first == {
         "name": "cpu-0",
         "group": "cpu",
-        "share": 5,
+        "share": 6,
+        "last_grant_samples": 5,
         "samples_per_second": 40.0,
         "samples": 45,
         "rounds": 9,
@@ -157,17 +160,27 @@ def test_summary() -> None:
     assert summary_lines(build(RECORD)) == [
         "10 rounds, 80 samples in 4.0 s of training",
         "reached 18 of 60 samples/s (30.0% of ideal; balance alone can give 1.50 times equal shares)",
-        "cpu-0: share 5, 40 samples/s",
+        "cpu-0: share 6, 40 samples/s",
         "cpu-1: share 3, 20 samples/s",
         "accuracy: 0.875",
         "state: 1",
     ]
 
 
+def test_the_ideal_is_that_of_the_training_not_of_its_end_when_workers_have_left() -> None:
+    over = make_state()
+    over.ideal_samples_per_second = 0.0
+    assert build(replace(RECORD, last=over))["ideal_samples_per_second"] == 60.0
+    training = make_state()
+    training.ideal_samples_per_second = 59.0
+    assert build(replace(RECORD, last=over, training=training))["ideal_samples_per_second"] == 59.0
+    assert build(replace(RECORD, last=over, training=None))["ideal_samples_per_second"] == 60.0
+
+
 def test_markdown_has_the_figures_the_workers_and_the_events() -> None:
     text = markdown(build(RECORD), ["shares.png"])
     assert text.startswith("# tiny: Succeeded\n\nCompleted: all epochs\n")
     assert "| efficiency | 30.0% |" in text
-    assert "| cpu-0 | cpu | 5 | 40.0 | 45 | 250.0 | 125.0 | 500.0 | CPU |" in text
+    assert "| cpu-0 | cpu | 6 | 40.0 | 45 | 250.0 | 125.0 | 500.0 | CPU |" in text
     assert "![shares](shares.png)" in text
     assert "| 0.5 | PlanApplied | plan 2 \\| in force |" in text
