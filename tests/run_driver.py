@@ -66,6 +66,8 @@ class Script:
     """All that it was granted."""
     steps: list[tuple[str, int, int]] = field(default_factory=list)
     """Kind, version and schedule step of every item."""
+    evaluating: bool = False
+    """Waits for the outcome of an evaluation."""
     silent_from: int | None = None
     """Does no more work from this iteration on."""
 
@@ -162,6 +164,8 @@ class Driver:
                     accepted = script.accepts == "yes"
                     reason = "" if accepted else script.accepts
                     self.later(ev.PlanAnswered(script.name, plan.generation, accepted, reason))
+            case out.EvaluationOutcome():
+                script.evaluating = False
             case out.EvaluationWork():
                 samples = message.stop - message.start
                 sums = {"right": float(samples)} if samples else {}
@@ -171,7 +175,7 @@ class Driver:
         """Let one worker do its next item; False if nobody can."""
         for script in self.scripts.values():
             item = script.items[0] if script.items else None
-            if item is None or item.version > self.published or self.run.outcome is not None:
+            if item is None or item.version > self.published or self.run.outcome is not None or script.evaluating:
                 continue
             if script.silent_from is not None and isinstance(item, Grant) and item.iteration >= script.silent_from:
                 continue

@@ -1,0 +1,137 @@
+"""Evaluations: shared out by speed, every sample once, the same for all; scripts that do not agree."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heterotrain_core import run_effects as out
+from heterotrain_core import run_events as ev
+from heterotrain_core.evaluation import EvaluationBoard
+from heterotrain_core.run_values import Phase, RunFault, RunReason
+from run_driver import FOUR, Driver, Script, make_config
+
+
+def call(driver: Driver, script: Script, epoch: int) -> None:
+    script.evaluating = True
+    driver.later(ev.EvaluationCalled(script.name, epoch + 1, 100))
+
+
+def evaluating(speeds: dict[str, float]) -> Driver:
+    driver = Driver(make_config(FOUR), [Script(n, speed=s, at_epoch_end=call) for n, s in speeds.items()])
+    driver.start()
+    return driver
+
+
+def test_an_evaluation_is_shared_out_by_speed_and_all_get_the_sum() -> None:
+    driver = evaluating({"gpu-0": 50.0, "gpu-1": 30.0, "cpu-0": 20.0, "cpu-1": 0.001})
+    works = [(e.worker, e.message) for e in driver.of(out.Send) if isinstance(e.message, out.EvaluationWork)]
+    assert works[:4] == [
+        ("gpu-0", out.EvaluationWork(1, 0, 50)),
+        ("gpu-1", out.EvaluationWork(1, 50, 80)),
+        ("cpu-0", out.EvaluationWork(1, 80, 100)),
+        ("cpu-1", out.EvaluationWork(1, 100, 100)),
+    ]
+    outcomes = [e for e in driver.of(out.Send) if isinstance(e.message, out.EvaluationOutcome)]
+    assert outcomes[:4] == [out.Send(n, out.EvaluationOutcome(1, {"right": 100.0}, 100)) for n in FOUR]
+    assert len(outcomes) == 12
+    assert driver.outcome.phase is Phase.SUCCEEDED
+
+
+def test_before_anything_was_measured_shares_decide() -> None:
+    board = EvaluationBoard()
+    for name in FOUR:
+        board.call(name, 1, 16)
+    sends = board.share_out(list(FOUR), {}, FOUR)
+    assert [s.message for s in sends] == [
+        out.EvaluationWork(1, 0, 8),
+        out.EvaluationWork(1, 8, 12),
+        out.EvaluationWork(1, 12, 14),
+        out.EvaluationWork(1, 14, 16),
+    ]
+
+
+def test_the_speed_of_the_evaluation_before_counts_more_than_that_of_training() -> None:
+    board = EvaluationBoard()
+    for name in ("a", "b"):
+        board.call(name, 1, 10)
+    board.share_out(["a", "b"], {"a": 1.0, "b": 1.0}, {})
+    board.part("a", 1, {"n": 5.0}, seconds=1.0)
+    board.part("b", 1, {"n": 5.0}, seconds=4.0)
+    for name in ("a", "b"):
+        board.call(name, 2, 10)
+    sends = board.share_out(["a", "b"], {"a": 1.0, "b": 1.0}, {})
+    assert [s.message for s in sends] == [out.EvaluationWork(2, 0, 8), out.EvaluationWork(2, 8, 10)]
+
+
+@given(
+    total=st.integers(0, 500),
+    speeds=st.dictionaries(st.sampled_from("abcdefg"), st.floats(0.001, 1e6), min_size=1),
+)
+def test_every_sample_is_given_once_in_worker_order(total: int, speeds: dict[str, float]) -> None:
+    board = EvaluationBoard()
+    for name in speeds:
+        board.call(name, 1, total)
+    sends = board.share_out(list(speeds), speeds, {})
+    works = [s.message for s in sends if isinstance(s.message, out.EvaluationWork)]
+    covered = [i for work in works for i in range(work.start, work.stop)]
+    assert covered == list(range(total))
+    assert [s.worker for s in sends] == list(speeds)
+
+
+def test_sums_are_added_in_worker_order_whatever_order_they_come_in() -> None:
+    parts = {"a": 0.1, "b": 0.2, "c": 0.3}
+    for order in (["a", "b", "c"], ["c", "b", "a"]):
+        board = EvaluationBoard()
+        for name in parts:
+            board.call(name, 1, 3)
+        board.share_out(list(parts), {}, dict.fromkeys(parts, 1))
+        sends = [s for name in order for s in board.part(name, 1, {"x": parts[name]}, 1.0)]
+        assert sends[0].message == out.EvaluationOutcome(1, {"x": 0.1 + 0.2 + 0.3}, 3)
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        pytest.param(("b", 1, 11), "worker b has a data set of 11 samples, worker a of 10", id="size"),
+        pytest.param(("b", 2, 10), "worker b is at its evaluation 2 while worker a is at 1", id="order"),
+        pytest.param(("a", 2, 10), "worker a called evaluation 2", id="twice without an answer"),
+    ],
+)
+def test_calls_that_do_not_agree(second: tuple[str, int, int], words: str) -> None:
+    board = EvaluationBoard()
+    board.call("a", 1, 10)
+    with pytest.raises(RunFault, match=words) as fault:
+        board.call(*second)
+    assert fault.value.reason is RunReason.SCRIPTS_DIFFER
+
+
+def test_other_names_of_sums_do_not_agree() -> None:
+    board = EvaluationBoard()
+    for name in ("a", "b"):
+        board.call(name, 1, 4)
+    board.share_out(["a", "b"], {}, {"a": 1, "b": 1})
+    board.part("a", 1, {"right": 1.0}, 1.0)
+    with pytest.raises(RunFault, match=r"worker b measured \['loss'\], worker a \['right'\]"):
+        board.part("b", 1, {"loss": 1.0}, 1.0)
+
+
+def test_an_evaluation_that_only_one_worker_reaches_is_found_out_instead_of_waiting_for_ever() -> None:
+    driver = Driver(make_config(FOUR), [Script(n, silent_from=1 if n == "gpu-0" else None) for n in FOUR])
+    driver.start()
+    driver.tell(ev.EvaluationCalled("gpu-0", 1, 10))
+    assert driver.outcome.reason is RunReason.SCRIPTS_DIFFER
+    assert driver.outcome.message == (
+        "worker gpu-0 calls session.evaluate in round 1 while worker gpu-1 waits for its gradient: "
+        "all workers must evaluate at the same places of the script"
+    )
+
+
+def test_a_worker_that_leaves_is_not_waited_for() -> None:
+    driver = Driver(make_config({"a-0": 2, "b-0": 2}), [Script(n, at_end=lambda _d, _s: None) for n in ("a-0", "b-0")])
+    driver.start()
+    driver.tell(ev.EvaluationCalled("a-0", 1, 10))
+    driver.tell(ev.SaidGoodbye("b-0"))
+    outcomes = [e for e in driver.of(out.Send) if isinstance(e.message, out.EvaluationOutcome)]
+    assert outcomes == [out.Send("a-0", out.EvaluationOutcome(1, {"right": 10.0}, 10))]
