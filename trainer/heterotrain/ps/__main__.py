@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from heterotrain.ps.export import Exporter
+from heterotrain.ps.optimizer import decode_group
 from heterotrain.ps.service import ShardService
 from heterotrain.ps.settings import Settings, SettingsError, read_settings
 from heterotrain.ps.store import ShardStore
@@ -63,6 +64,8 @@ async def serve(settings: Settings, announce: Callable[[int, int], None], ended:
             raise OSError(f"port {settings.control_port} of {settings.host} cannot be used: {error}") from error
         await control.start()
         announce(port, split_address(tensors.address)[1])
+        # The first optimizer that is made loads a large part of torch: now, rather than when the first worker waits.
+        commands.submit(decode_group, "SGD", "{}")
         try:
             await ended.wait()
         finally:
