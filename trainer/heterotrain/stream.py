@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, TypeAlias
 
 import grpc
@@ -73,7 +74,7 @@ class SessionStream:
     def send(self, message: pb.WorkerMessage) -> None:
         """Queue a message; raises `PeerLostError` if the session is over."""
         self.check()
-        self._loop.call_soon_threadsafe(self._outgoing.put_nowait, message)
+        self._queue(message)
 
     def wait(self, kind: str) -> pb.CoordinatorMessage:
         """Wait for the next message of a kind: a field of ``CoordinatorMessage``, or ``item`` for grants and ends.
@@ -100,8 +101,13 @@ class SessionStream:
         if not self._thread.is_alive():
             return
         for message in (last, None):
-            self._loop.call_soon_threadsafe(self._outgoing.put_nowait, message)
+            self._queue(message)
         self._thread.join(CLOSE_SECONDS)
+
+    def _queue(self, message: pb.WorkerMessage | None) -> None:
+        # The stream's thread may end at any time; its loop is closed then, and whoever waits next learns why.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._outgoing.put_nowait, message)
 
     def _raise_if_lost(self) -> None:
         if self._lost is not None:
@@ -110,8 +116,12 @@ class SessionStream:
     # From here on: the stream's thread.
 
     def _main(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(self._run())
+        try:
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(self._run())
+        finally:
+            # Whatever went wrong in here (the interpreter shows it), nobody may wait for ever.
+            self._end(PeerLostError("the session's thread has ended"))
 
     async def _run(self) -> None:
         channel = self._connect()
@@ -130,7 +140,7 @@ class SessionStream:
         self._deliver("welcome", first)
         writer = asyncio.create_task(self._write(call, first.welcome.heartbeat_seconds))
         try:
-            async for message in call:
+            while isinstance(message := await call.read(), pb.CoordinatorMessage):
                 reason = _dismissal(message)
                 if reason is not None:
                     return reason
@@ -183,7 +193,7 @@ class SessionStream:
 
     def _end(self, loss: PeerLostError) -> None:
         with self._changed:
-            self._lost = loss
+            self._lost = self._lost or loss
             self._changed.notify_all()
 
 
