@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -228,12 +228,15 @@ async def running_job(
     shares: Mapping[str, int],
     *,
     num_shards: int = 2,
+    late: Collection[int] = (),
     stop: StopConfig | None = None,
     lease_seconds: float = 15.0,
 ) -> AsyncIterator[FakeJob]:
-    """A coordinator with shards; workers are the test's."""
+    """A coordinator with shards; workers are the test's. Shards in `late` have a port and nobody answers there yet."""
     shards = [FakeShard(ps_name(i)) for i in range(num_shards)]
     served = [await serve_shard(s) for s in shards]
+    for index in late:
+        await served[index][0].stop(None)
     config = TrainerConfig(
         job_name="test",
         job_uid=JOB_UID,

@@ -14,7 +14,7 @@ import pytest
 from heterotrain_api.trainer_config import StopConfig
 from heterotrain_core.run_values import Outcome, Phase, RunReason
 from heterotrain_rpc import control_pb2, session_pb2, shard_pb2
-from support.fake_job import FakeJob, FakeWorker, running_job, workers_of
+from support.fake_job import FakeJob, FakeWorker, running_job, serve_shard, workers_of
 
 FOUR = {"gpu-0": 4, "gpu-1": 2, "cpu-0": 1, "cpu-1": 1}
 
@@ -286,6 +286,16 @@ async def test_a_shard_that_dies_fails_the_job_by_name(tmp_path: Path) -> None:
             outcome = await job.outcome()
     assert outcome.reason is RunReason.SHARD_FAILED
     assert outcome.message.startswith("parameter server ps-1: ")
+
+
+async def test_a_shard_that_comes_late_is_waited_for_and_the_state_says_so(tmp_path: Path) -> None:
+    async with running_job(tmp_path, FOUR, late=[1]) as job, working(workers_of(job)):
+        state = await until(job, lambda s: s.reason == "WaitingForShards" and s.dataset_size > 0)
+        assert state.message == "waiting for ps-1 to answer"
+        port = int(job.config.shards[1].control_address.rpartition(":")[2])
+        job.servers.append((await serve_shard(job.shards[1], port))[0])
+        outcome = await job.outcome()
+    assert outcome.phase is Phase.SUCCEEDED
 
 
 async def test_a_model_that_a_shard_refuses_fails_the_job_with_the_shards_words(tmp_path: Path) -> None:

@@ -22,24 +22,28 @@ def exit_code(outcome: Outcome) -> ExitCode:
 
 
 def outcome_json(outcome: Outcome) -> str:
-    """One JSON object of at most `TERMINATION_LIMIT_BYTES`; if need be, the last reported values are left out."""
-    reported = dict(outcome.reported)
+    """One JSON object of at most `TERMINATION_LIMIT_BYTES`; if need be, last reported values and words are left out."""
+    reported, message = dict(outcome.reported), outcome.message[:_MESSAGE_LIMIT]
     while True:
         text = json.dumps(
             {
                 "state": outcome.phase.value,
                 "reason": outcome.reason.value,
-                "message": outcome.message[:_MESSAGE_LIMIT],
+                "message": message,
                 "rounds": outcome.rounds,
                 "samples": outcome.samples,
                 "reported": reported,
                 "model": outcome.model,
             },
             allow_nan=False,
+            ensure_ascii=False,
         )
-        if len(text.encode()) <= TERMINATION_LIMIT_BYTES or not reported:
+        if len(text.encode()) <= TERMINATION_LIMIT_BYTES or not (reported or message):
             return text
-        reported.popitem()
+        if reported:
+            reported.popitem()
+        else:
+            message = message[: len(message) // 2]
 
 
 def write_outcome(outcome: Outcome, path: Path) -> None:
