@@ -60,7 +60,7 @@ data: ## Fetch the Fashion-MNIST files into a cache folder (no root)
 demo: venv data ## Train Fashion-MNIST on 2 parameter servers and 4 unequal workers; report in demo-report/
 	PYTHON=$(bin)/python hack/demo.sh
 
-bench: venv ## Measure the round trip and the tensor transport on this machine
+bench: venv ## Run the benchmarks in bench/ on this machine
 	PYTHON=$(bin)/python hack/bench.sh
 
 images: ## Build the operator, trainer and examples images with Docker
