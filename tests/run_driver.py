@@ -82,10 +82,8 @@ class Driver:
         self.scripts = {s.name: s for s in (scripts or [Script(w.name) for w in config.workers])}
         self.effects: list[out.Effect] = []
         self.published = 0
-        self.hold_commits = False
         self.hold_exports = False
         self._later: deque[ev.RunEvent] = deque()
-        self.after_commit: Callable[[Driver, int], None] = lambda _driver, _version: None
 
     # --- talking to the run ---
 
@@ -139,10 +137,9 @@ class Driver:
                 self.later(ev.ShardsConfigured())
             case out.PublishInitial():
                 self.later(ev.InitialPublished())
-            case out.CommitRound() if not self.hold_commits:
+            case out.CommitRound():
                 self.published = effect.version + 1
                 self.later(ev.Committed(effect.version))
-                self.after_commit(self, effect.version)
             case out.Export() if not self.hold_exports:
                 self.later(ev.Exported(effect.file, f"/out/{effect.file}"))
             case out.Send():

@@ -307,13 +307,14 @@ class TrainingRun:
         self._lease_check = self._members.next_lease_end()
 
     def _share_out_evaluation(self) -> Effects:
-        present = self._members.present()
-        names = [m.name for m in present]
+        # Before training, workers that have not joined yet are waited for as well.
+        expected = [m for m in self._members if m.phase is not WorkerPhase.FINISHED]
+        names = [m.name for m in expected]
         if not self._evaluations.callers.issuperset(names):
             self._check_not_stuck()
             return []
         plan = self._rounds.policy.plan if self._rounds is not None else self._plans.start
-        speeds = {m.name: m.telemetry.own_speed() for m in present}
+        speeds = {m.name: m.telemetry.own_speed() for m in expected}
         shares = {name: share.samples for name, share in plan.shares.items()}
         return [*self._evaluations.share_out(names, speeds, shares)]
 

@@ -288,6 +288,24 @@ async def test_a_shard_that_dies_fails_the_job_by_name(tmp_path: Path) -> None:
     assert outcome.message.startswith("parameter server ps-1: ")
 
 
+async def test_a_shard_that_dies_while_nobody_calls_it_is_missed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heterotrain.coordinator.shards.RECONNECT_SECONDS", 0.2)
+    async with running_job(tmp_path, FOUR) as job:
+        workers = workers_of(job)
+        for worker in workers:
+            worker.hold.clear()
+        async with working(workers):
+            await until(job, lambda s: s.phase == control_pb2.PHASE_TRAINING)
+            await job.servers[1].stop(None)
+            outcome = await job.outcome()
+    assert (outcome.reason, outcome.message) == (
+        RunReason.SHARD_FAILED,
+        "parameter server ps-1: its connection broke and it did not answer for 0.2 s",
+    )
+
+
 async def test_a_shard_that_comes_late_is_waited_for_and_the_state_says_so(tmp_path: Path) -> None:
     async with running_job(tmp_path, FOUR, late=[1]) as job, working(workers_of(job)):
         state = await until(job, lambda s: s.reason == "WaitingForShards" and s.dataset_size > 0)

@@ -135,3 +135,12 @@ def test_a_worker_that_leaves_is_not_waited_for() -> None:
     driver.tell(ev.SaidGoodbye("b-0"))
     outcomes = [e for e in driver.of(out.Send) if isinstance(e.message, out.EvaluationOutcome)]
     assert outcomes == [out.Send("a-0", out.EvaluationOutcome(1, {"right": 10.0}, 10))]
+
+
+def test_an_evaluation_before_training_waits_for_workers_that_have_not_joined() -> None:
+    driver = Driver(make_config({"a-0": 3, "b-0": 1}))
+    driver.tell(ev.Joined("a-0", 1))
+    assert driver.tell(ev.EvaluationCalled("a-0", 1, 8)) == []
+    driver.tell(ev.Joined("b-0", 1), ev.EvaluationCalled("b-0", 1, 8))
+    works = [e.message for e in driver.of(out.Send) if isinstance(e.message, out.EvaluationWork)]
+    assert works == [out.EvaluationWork(1, 0, 6), out.EvaluationWork(1, 6, 8)]

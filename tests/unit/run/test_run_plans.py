@@ -218,3 +218,20 @@ def test_ends_name_the_version_that_a_worker_must_hold() -> None:
     items = [e.message.item for e in driver.of(out.Send) if isinstance(e.message, out.Work)]
     assert {i.version for i in items if isinstance(i, TrainingEnd)} == {9}
     assert all(i.version == i.iteration for i in items if isinstance(i, Grant))
+
+
+def test_a_script_that_ends_before_training_is_left_out_of_the_start_plan() -> None:
+    driver = Driver(make_config(FOUR))
+    for name in ("gpu-1", "cpu-0", "cpu-1"):
+        driver.tell(ev.Joined(name, 1), ev.ManifestGiven(name, driver.scripts[name].manifest))
+    driver.tell(ev.Joined("gpu-0", 1), ev.SaidGoodbye("gpu-0"))
+    assert shares_by_round(driver, "gpu-1")[:2] == [4, 4]
+    assert (driver.outcome.phase, driver.outcome.samples) == (Phase.SUCCEEDED, 60)
+
+
+def test_a_script_that_ends_before_it_gave_the_initial_values_it_owes_fails_the_job() -> None:
+    driver = Driver(make_config({"a-0": 1, "b-0": 1}))
+    driver.tell(ev.Joined("b-0", 1))
+    driver.run.handle(ev.ManifestGiven("b-0", driver.scripts["b-0"].manifest), driver.now)
+    driver.tell(ev.SaidGoodbye("b-0"))
+    assert driver.outcome.message == "the script of worker b-0 ended before it gave the initial values"
