@@ -46,6 +46,19 @@ def test_arrival_order_and_segmentation_do_not_change_a_bit(dtype: torch.dtype, 
     assert {n: t.tolist() for n, t in got.items()} == {n: t.tolist() for n, t in expected.items()}
 
 
+def test_gradients_are_summed_in_worker_order_however_they_are_listed() -> None:
+    start, gradients = randoms(0), [randoms(1 + w) for w in range(3)]
+
+    def result(weights: dict[int, float]) -> dict[str, Any]:
+        job = ShardJob(specs_of(start)).start(start)
+        for worker, gradient in enumerate(gradients):
+            job.push(worker, 0, gradient)
+        job.commit(0, weights)
+        return {n: t.tolist() for n, t in job.read(1).items()}
+
+    assert result({2: 0.2, 0: 0.5, 1: 0.3}) == result({0: 0.5, 1: 0.3, 2: 0.2})
+
+
 def test_gradients_are_weighted_by_samples_not_by_workers() -> None:
     # Oracle C-8: f = (w - x)^2 / 2 at w = 0; worker 0 has x = 1, 2, 3, worker 1 has x = 10.
     zero = {"w": torch.zeros(1, dtype=F64)}
