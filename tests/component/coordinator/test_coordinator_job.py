@@ -20,11 +20,11 @@ FOUR = {"gpu-0": 4, "gpu-1": 2, "cpu-0": 1, "cpu-1": 1}
 
 
 @asynccontextmanager
-async def working(workers: list[FakeWorker]) -> AsyncIterator[None]:
+async def working(workers: list[FakeWorker]) -> AsyncIterator[list[asyncio.Task[None]]]:
     """Workers that run their scripts; those that still do at the end are cut off."""
     scripts = [asyncio.create_task(w.run()) for w in workers]
     try:
-        yield
+        yield scripts
     finally:
         for script in scripts:
             script.cancel()
@@ -242,11 +242,11 @@ async def test_a_worker_that_breaks_off_fails_the_job_by_name_and_the_others_are
         workers = workers_of(job)
         for worker in workers:
             worker.hold.clear()
-        async with working(workers):
+        async with working(workers) as scripts:
             await until(job, lambda s: s.phase == control_pb2.PHASE_TRAINING)
             workers[2].call.cancel()
             outcome = await job.outcome()
-            await asyncio.sleep(0)
+            await asyncio.wait(scripts, timeout=10)
             told = [w.dismissal.reason if w.dismissal is not None else None for w in workers]
     message = "worker cpu-0 is lost: its connection ended without a goodbye"
     assert (outcome.phase, outcome.reason, outcome.message) == (Phase.FAILED, RunReason.WORKER_LOST, message)
@@ -345,10 +345,11 @@ async def test_commands_that_cannot_be_obeyed_say_why(tmp_path: Path, command: d
 async def test_stop_before_training_ends_the_job_at_once(tmp_path: Path) -> None:
     async with running_job(tmp_path, FOUR) as job:
         worker = FakeWorker(job, "gpu-0")
-        async with working([worker]):
+        async with working([worker]) as scripts:
             await until(job, lambda s: s.workers[0].phase == control_pb2.WORKER_PHASE_JOINED)
             stop = control_pb2.CommandRequest(stop=control_pb2.Stop(reason="wrong file"))
             assert (await job.control().Command(stop, timeout=10.0)).accepted
             outcome = await job.outcome()
+            await asyncio.wait(scripts, timeout=10)
             assert worker.dismissal == session_pb2.Dismissal(reason="wrong file", fault=False)
     assert (outcome.phase, outcome.message) == (Phase.STOPPED, "wrong file, before training began")
