@@ -1,0 +1,119 @@
+"""Which children are missing, which are too many. Pure. Only for jobs that are not over and whose spec has no faults.
+
+Names are derived from the job, so that a pass that is repeated (a lost answer, a restarted operator) asks for the same
+names again and makes nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from heterotrain_operator.job import manifests
+from heterotrain_operator.job.certificates import certificate_names
+from heterotrain_operator.job.decision import ApplyService, DeletePod, MakePod, MakeSecret
+from heterotrain_operator.job.failures import fills, outlived_peer
+from heterotrain_operator.job.names import secret_name, slot_pod_name
+from heterotrain_operator.job.observed import PodSeen
+from heterotrain_operator.job.slots import Slot, is_gone, strays
+from heterotrain_operator.job.view import View
+
+FIRST_RETRY_SECONDS: Final = 20.0
+LONGEST_RETRY_SECONDS: Final = 300.0
+"""Between pods of one slot that a node refuses or evicts one after the other; the first is made again at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Children:
+    """What to make and delete."""
+
+    secret: MakeSecret | None = None
+    service: ApplyService | None = None
+    make: tuple[MakePod, ...] = ()
+    delete: tuple[DeletePod, ...] = ()
+    replaced: tuple[str, ...] = ()
+    """Names in the job of those in `make` whose pod is gone."""
+    retry_at: datetime | None = None
+    """When pods that wait after repeated evictions are made."""
+
+
+def children(view: View) -> Children:
+    """What is missing or too many."""
+    empty = [slot for slot, pods in view.pods.items() if fills(view, pods) is None]
+    surplus = _surplus(view)
+    if not view.observed.secret_present and view.began:
+        return Children(delete=surplus)  # new certificates would not be trusted by those that train
+    secret = None if view.observed.secret_present else _secret(view)
+    service = None if view.observed.service_present else ApplyService(manifests.service(view.context))
+    if secret is not None and len(empty) < len(view.pods):
+        # The pods that are there trust an authority that is lost: all start again, with certificates of a new one.
+        return Children(secret=secret, service=service, delete=_all(view))
+    if view.began:
+        return Children(secret=secret, service=service, delete=surplus)
+    due = {slot: _due_at(view.pods[slot]) or view.now for slot in empty}
+    now = [slot for slot, at in due.items() if at <= view.now]
+    later = [at for at in due.values() if at > view.now]
+    return Children(
+        secret=secret,
+        service=service,
+        make=tuple(_make(view, slot) for slot in now),
+        delete=surplus,
+        replaced=tuple(slot.name for slot in now if view.pods[slot] or view.status.attempt > 0),
+        retry_at=min(later, default=None),
+    )
+
+
+def next_attempt(view: View, slot: Slot) -> int:
+    """One more than the highest that is known, past names that belong to strangers."""
+    attempt = 1 + max([view.status.attempt, *(pod.attempt for pod in view.pods[slot])])
+    taken = {name.partition("/")[2] for name in view.observed.foreign if name.lower().startswith("pod/")}
+    while slot_pod_name(view.name, slot, attempt) in taken:
+        attempt += 1
+    return attempt
+
+
+def highest_attempt(view: View) -> int:
+    """What the status remembers: raised only when all pods exist together.
+
+    Until then the same names are asked for again, so that a pod whose creation was not seen is not made twice.
+    """
+    if not view.pods or any(fills(view, pods) is None for pods in view.pods.values()):
+        return view.status.attempt
+    return max([view.status.attempt, *(pod.attempt for pods in view.pods.values() for pod in pods)])
+
+
+def _make(view: View, slot: Slot) -> MakePod:
+    assert view.job is not None  # noqa: S101  # callers look at `faults` first
+    return MakePod(slot.name, manifests.pod(view.context, view.job, slot, next_attempt(view, slot)))
+
+
+def _secret(view: View) -> MakeSecret:
+    return MakeSecret(secret_name(view.name, view.uid), certificate_names(view.context.spec))
+
+
+def _due_at(pods: Sequence[PodSeen]) -> datetime | None:
+    """When a slot gets its next pod; `None`: now. Pods that are being deleted were somebody's will, others are tried
+    again with growing patience.
+    """
+    failed = [pod for pod in pods if not pod.deleting]
+    if len(failed) < 2:
+        return None
+    wait = min(FIRST_RETRY_SECONDS * 2.0 ** min(len(failed) - 2, 10), LONGEST_RETRY_SECONDS)
+    return max(pod.created_at for pod in failed) + timedelta(seconds=wait)
+
+
+def _surplus(view: View) -> tuple[DeletePod, ...]:
+    """Pods beside the one that fills their slot, and pods that no slot is for."""
+    extra = []
+    for pods in view.pods.values():
+        living = [pod for pod in pods if not is_gone(pod) and not outlived_peer(view, pod)]
+        extra += [(pod, f"{living[0].name} does its work") for pod in living[1:]]
+    extra += [(pod, "the job has no place for it") for pod in strays(view.pods, view.observed.pods) if not pod.deleting]
+    return tuple(DeletePod(pod.name, pod.uid, why) for pod, why in extra)
+
+
+def _all(view: View) -> tuple[DeletePod, ...]:
+    why = "the Secret with its certificates is gone"
+    return tuple(DeletePod(pod.name, pod.uid, why) for pod in view.observed.pods if not pod.deleting)

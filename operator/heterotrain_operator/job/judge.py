@@ -1,0 +1,283 @@
+"""Whether the job is over, and how: the outcome of the coordinator, failed containers, pods that are gone. Pure.
+
+In this version a job that has begun to train and loses a pod is over; before that a pod is simply made again.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, TypeAlias
+
+from heterotrain_api.conditions import ConditionType, Reason, get_condition, one_line
+from heterotrain_api.contract import Container, ExitCode, Role
+from heterotrain_api.names import pod_name
+from heterotrain_api.status import ConditionStatus, Failure
+from heterotrain_operator.job.failures import Cause, Rank, causes, fills, gone_failure, who
+from heterotrain_operator.job.observed import PodSeen
+from heterotrain_operator.job.outcome import Outcome, State, outcome_of_state, read_outcome
+from heterotrain_operator.job.slots import (
+    COORDINATOR_SLOT,
+    Slot,
+    container,
+    container_end,
+    is_done,
+    is_gone,
+    trainer_end,
+)
+from heterotrain_operator.job.view import View
+from heterotrain_rpc import control_pb2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """The job is over."""
+
+    succeeded: bool
+    reason: str
+    message: str
+    at: datetime
+    failure: Failure | None = None
+    outcome: Outcome | None = None
+    """The coordinator's account, if there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Something has ended badly; what else ends until then may name the cause."""
+
+    until: datetime
+    why: str
+
+
+Verdict: TypeAlias = End | Wait | None
+
+_OF_OTHERS: Final = frozenset({Reason.WORKER_FAILED, Reason.WORKER_LOST, Reason.SHARD_FAILED})
+"""What a coordinator says of other processes; their own ends say it better."""
+_LOSSES: Final = frozenset({Reason.WORKER_LOST, Reason.SHARD_FAILED})
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """What the coordinator left."""
+
+    outcome: Outcome
+    at: datetime | None
+    pod: PodSeen | None
+
+
+def judge(view: View) -> Verdict:
+    """Whether the job is over; `None`: it is not, and nothing has failed."""
+    word = _coordinators_word(view)
+    if word is not None and word.outcome.state is State.SUCCEEDED:
+        return _end_by(view, word, succeeded=True)
+    if word is not None and word.pod is not None and is_gone(word.pod):
+        # Told to end because its pod was taken away: what it says of that is no wish of the user's.
+        return _failed(view, gone_failure(COORDINATOR_SLOT, word.pod), word.at, word.outcome)
+    if word is not None and word.outcome.state is State.STOPPED:
+        return _end_by(view, word, succeeded=False)
+    found = causes(view, gone=view.began or word is not None)
+    if word is not None:
+        return _after_failed_word(view, word, [cause for cause in found if cause.rank is Rank.OWN])
+    if found:
+        return _after_failed_container(view, found[0])
+    return _lost(view) or _ended_early(view)
+
+
+def _coordinators_word(view: View) -> _Word | None:
+    """The end of the coordinator's container; of a pod that is gone, what was last heard from it."""
+    pods = view.pods.get(COORDINATOR_SLOT, ())
+    pod = view.coordinator_pod or (pods[-1] if pods else None)
+    end = None if pod is None else container_end(pod, Container.COORDINATOR)
+    if pod is not None and end is not None:
+        outcome = read_outcome(end)
+        if view.began or not is_gone(pod) or outcome.state is State.SUCCEEDED:
+            return _Word(outcome, end.finished_at, pod)
+    if view.coordinator_pod is None and view.began and view.state is not None and view.observed.training is not None:
+        said = outcome_of_state(view.state)
+        if said is not None:
+            return _Word(said, view.observed.training.received_at, None)
+    return None
+
+
+def _after_failed_word(view: View, word: _Word, found: list[Cause]) -> Verdict:
+    if found:
+        return _failed(view, found[0].failure, found[0].at, word.outcome)
+    if word.outcome.reason in _LOSSES:
+        lost = _missing(view)
+        if lost is not None:
+            return _failed(view, lost, word.at, word.outcome)
+    if word.outcome.reason in _OF_OTHERS and _is_settling(view, word.at):
+        return _wait(view, word.at, "the coordinator says that another process failed")
+    return _end_by(view, word, succeeded=False)
+
+
+def _after_failed_container(view: View, cause: Cause) -> Verdict:
+    pod = view.coordinator_pod
+    coordinator = None if pod is None else container(pod, Container.COORDINATOR)
+    if coordinator is not None and coordinator.state == "running" and _is_settling(view, cause.at):
+        return _wait(view, cause.at, f"pod {cause.failure.pod} failed; the coordinator has not said so yet")
+    lost = _missing(view) if view.began and cause.rank is Rank.CONSEQUENCE else None
+    return _failed(view, lost or cause.failure, cause.at, None)
+
+
+def _missing(view: View) -> Failure | None:
+    """The first slot whose pod was taken away before its work was done."""
+    for slot, pods in view.pods.items():
+        if fills(view, pods) is None and not _is_accounted_for(view, slot):
+            return gone_failure(slot, pods[-1] if pods else None, name=_last_name(view, slot))
+    return None
+
+
+def _lost(view: View) -> Verdict:
+    """Pods that were taken away from a job that has begun."""
+    if not view.began or view.job is None:
+        return None
+    waits: list[Wait] = []
+    for slot, pods in view.pods.items():
+        if fills(view, pods) is not None or _is_accounted_for(view, slot):
+            continue
+        failure = gone_failure(slot, pods[-1] if pods else None, name=_last_name(view, slot))
+        until = _not_ready_since(view) + timedelta(seconds=_patience_seconds(view, slot, ending=bool(pods)))
+        if view.now >= until:
+            return _failed(view, failure, None, None)
+        waits.append(Wait(until, f"{who(slot)} is gone; how its job ends is not known yet"))
+    return min(waits, key=lambda wait: wait.until, default=None)
+
+
+def _patience_seconds(view: View, slot: Slot, *, ending: bool) -> float:
+    """How long to wait for a better word on a pod that was taken away.
+
+    A process that is being ended may leave one until its grace is over. Beyond that only the coordinator, if it lives,
+    can tell more: that a worker had finished, or that it is saving the model without the others.
+    """
+    assert view.job is not None  # noqa: S101  # the caller has looked
+    grace = view.settings.termination_grace_seconds + view.settings.settle_seconds if ending else 0.0
+    if view.coordinator_pod is None or (slot.role is Role.PS and not _is_finishing(view)):
+        return grace
+    return grace + view.job.spec.synchronization.lease_seconds + 2 * view.settings.settle_seconds
+
+
+def _ended_early(view: View) -> Verdict:
+    """Processes that ended without an error, but before their work was done."""
+    waits: list[Wait] = []
+    for slot, pods in view.pods.items():
+        pod = fills(view, pods)
+        end = None if pod is None else trainer_end(pod)
+        if pod is None or end is None or end.exit_code != ExitCode.SUCCEEDED:
+            continue
+        if slot.role is Role.WORKER:
+            if _never_joined(view, slot, end.finished_at):
+                message = (
+                    f"{who(slot)} (pod {pod.name}) ended without joining: does its script call heterotrain.join()?"
+                )
+                return _early(view, pod, Reason.WORKER_FAILED, message, end.finished_at)
+            continue
+        patience = timedelta(seconds=view.settings.shard_exit_seconds)
+        until = min(end.finished_at or view.now - patience, view.now) + patience
+        if view.now >= until:
+            message = f"{who(slot)} (pod {pod.name}) ended before the job did"
+            return _early(view, pod, Reason.SHARD_FAILED, message, end.finished_at)
+        waits.append(Wait(until, f"{who(slot)} has ended; the coordinator has not yet"))
+    return min(waits, key=lambda wait: wait.until, default=None)
+
+
+def _early(view: View, pod: PodSeen, reason: Reason, message: str, at: datetime | None) -> End:
+    failure = Failure(
+        pod=pod.name, container=Container.TRAINER, exit_code=0, reason=reason.value, message=one_line(message)
+    )
+    return _failed(view, failure, at, None)
+
+
+def _never_joined(view: View, slot: Slot, ended: datetime | None) -> bool:
+    training, worker = view.observed.training, view.worker_state(slot.name)
+    if training is None or worker is None or not training.connected:
+        return False
+    return worker.phase == control_pb2.WORKER_PHASE_ABSENT and ended is not None and training.received_at > ended
+
+
+def _is_accounted_for(view: View, slot: Slot) -> bool:
+    """Whether nothing is missed of a slot without a pod: its worker had finished."""
+    return slot.role is Role.WORKER and (
+        view.has_finished(slot) or any(is_done(pod) for pod in view.pods.get(slot, ()))
+    )
+
+
+def _is_finishing(view: View) -> bool:
+    state = view.state
+    return state is not None and state.phase > control_pb2.PHASE_TRAINING
+
+
+def _not_ready_since(view: View) -> datetime:
+    """Since when the status says that not all pods are ready; now, if it does not say so yet."""
+    ready = get_condition(view.status.conditions, ConditionType.PODS_READY)
+    if ready is None or ready.status is not ConditionStatus.FALSE:
+        return view.now
+    return ready.last_transition_time
+
+
+def _is_settling(view: View, at: datetime | None) -> bool:
+    """Whether it is too early to name the cause. A time in the future (another clock) is waited for no longer."""
+    if at is None:
+        return False
+    settle = timedelta(seconds=view.settings.settle_seconds)
+    return at - settle <= view.now < at + settle
+
+
+def _wait(view: View, at: datetime | None, why: str) -> Wait:
+    settle = timedelta(seconds=view.settings.settle_seconds)
+    return Wait((at or view.now) + settle, why)
+
+
+def _last_name(view: View, slot: Slot) -> str:
+    """Name of the pod that a slot had, as far as it is remembered."""
+    row = next((row for row in view.status.workers if row.name == slot.name), None)
+    if row is not None and row.pod:
+        return row.pod
+    return pod_name(view.name, slot.group, slot.index, 1) if view.status.attempt == 1 else ""
+
+
+def _end_by(view: View, word: _Word, *, succeeded: bool) -> End:
+    outcome = word.outcome
+    reason = outcome.reason or (Reason.SUCCEEDED if succeeded else Reason.COORDINATOR_FAILED)
+    failure = None
+    if outcome.state is State.FAILED:
+        failure = Failure(
+            pod=_blamed_pod(view, word),
+            container=Container.COORDINATOR if reason == Reason.COORDINATOR_FAILED else "",
+            reason=known_reason(reason),
+            message=one_line(outcome.message),
+        )
+    return End(
+        succeeded=succeeded,
+        reason=known_reason(Reason.STOPPED if outcome.state is State.STOPPED else reason),
+        message=outcome.message or reason,
+        at=min(word.at or view.now, view.now),
+        failure=failure,
+        outcome=outcome,
+    )
+
+
+def _blamed_pod(view: View, word: _Word) -> str:
+    """The pod that the coordinator's words are about: a worker that it names, else its own."""
+    for slot, pods in view.pods.items():
+        if pods and re.search(rf"{re.escape(who(slot))}(?![\w-])", word.outcome.message):
+            return pods[-1].name
+    return "" if word.pod is None else word.pod.name
+
+
+def _failed(view: View, failure: Failure, at: datetime | None, outcome: Outcome | None) -> End:
+    return End(
+        succeeded=False,
+        reason=failure.reason,
+        message=failure.message,
+        at=min(at or view.now, view.now),
+        failure=failure,
+        outcome=outcome,
+    )
+
+
+def known_reason(reason: str) -> str:
+    """`reason` if it is in the documented list, as a newer trainer may say others; else that it failed."""
+    return reason if reason in set(Reason) else Reason.COORDINATOR_FAILED.value

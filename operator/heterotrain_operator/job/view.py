@@ -1,0 +1,162 @@
+"""An observation, read: the job parsed, its pods in buckets, what the status remembers. Everything below decides on it.
+
+Reading never fails: a spec that cannot be read becomes faults, a status that cannot be read keeps what can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from heterotrain_api.conditions import is_finished
+from heterotrain_api.schema_check import Fault
+from heterotrain_api.status import HeteroTrainJobStatus, WorkerPhase
+from heterotrain_api.v1alpha1 import HeteroTrainJob
+from heterotrain_api.validation import broken_rules
+from heterotrain_operator.job.observed import Observed, PodSeen
+from heterotrain_operator.job.podspec import PodContext
+from heterotrain_operator.job.settings import JobSettings
+from heterotrain_operator.job.slots import COORDINATOR_SLOT, Buckets, Slot, all_slots, buckets, present
+from heterotrain_operator.job.template import spec_faults
+from heterotrain_rpc import control_pb2
+
+_BEGUN: Final = frozenset(
+    {
+        control_pb2.PHASE_TRAINING,
+        control_pb2.PHASE_FINISHING,
+        control_pb2.PHASE_SUCCEEDED,
+    }
+)
+"""Phases in which at least one round was granted. A job can fail or be stopped before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What a pass decides on."""
+
+    observed: Observed
+    settings: JobSettings
+    now: datetime
+    name: str
+    namespace: str
+    uid: str
+    generation: int
+    deleting: bool
+    annotations: Mapping[str, str]
+    job: HeteroTrainJob | None
+    """`None`: the stored spec does not fit the schema that this operator knows."""
+    faults: tuple[Fault, ...]
+    """What is wrong with the spec; then no pod is made."""
+    status: HeteroTrainJobStatus
+    """As it was written last."""
+    pods: Buckets
+
+    @property
+    def finished(self) -> bool:
+        """The job is over, and remembered to be."""
+        return is_finished(self.status.conditions)
+
+    @property
+    def state(self) -> control_pb2.JobState | None:
+        """The coordinator's last state, however old. One of another job, or an empty one, is none."""
+        training = self.observed.training
+        if training is None or training.state.phase == control_pb2.PHASE_UNSPECIFIED:
+            return None
+        return training.state if training.state.job_uid in ("", self.uid) else None
+
+    @property
+    def connected(self) -> bool:
+        """Whether the coordinator can be asked now."""
+        return self.state is not None and self.observed.training is not None and self.observed.training.connected
+
+    @property
+    def began(self) -> bool:
+        """Whether training has begun: from then on a pod that is gone cannot be replaced."""
+        state = self.state
+        return self.status.training_start_time is not None or (state is not None and state.phase in _BEGUN)
+
+    @property
+    def coordinator_pod(self) -> PodSeen | None:
+        """The pod that holds the coordinator, if it is not gone."""
+        return present(self.pods.get(COORDINATOR_SLOT, ()))
+
+    @property
+    def context(self) -> PodContext:
+        """What manifests are made of; only for a job without faults."""
+        assert self.job is not None  # noqa: S101  # callers look at `faults` first
+        return PodContext(
+            job=self.name, namespace=self.namespace, uid=self.uid, spec=self.job.spec, settings=self.settings
+        )
+
+    def worker_state(self, name: str) -> control_pb2.WorkerState | None:
+        """What the coordinator last said of a worker."""
+        state = self.state
+        return None if state is None else next((worker for worker in state.workers if worker.name == name), None)
+
+    def has_finished(self, slot: Slot) -> bool:
+        """Whether the worker said goodbye, by the coordinator's last word or by what the status remembers of it."""
+        worker = self.worker_state(slot.name)
+        if worker is not None:
+            return worker.phase == control_pb2.WORKER_PHASE_FINISHED
+        return any(row.name == slot.name and row.phase == WorkerPhase.FINISHED for row in self.status.workers)
+
+
+def read(observed: Observed, settings: JobSettings, now: datetime) -> View:
+    """Read an observation."""
+    document = observed.job
+    metadata = document.get("metadata") or {}
+    job, faults = read_spec(document)
+    slots = all_slots(job.spec) if job is not None else [Slot(pod.role, pod.group, pod.index) for pod in observed.pods]
+    return View(
+        observed=observed,
+        settings=settings,
+        now=now,
+        name=str(metadata.get("name", "")),
+        namespace=str(metadata.get("namespace") or "default"),
+        uid=str(metadata.get("uid", "")),
+        generation=int(metadata.get("generation") or 0),
+        deleting=metadata.get("deletionTimestamp") is not None,
+        annotations=metadata.get("annotations") or {},
+        job=job,
+        faults=faults,
+        status=read_status(document.get("status")),
+        pods=buckets(slots, observed.pods),
+    )
+
+
+def read_spec(document: Mapping[str, Any]) -> tuple[HeteroTrainJob | None, tuple[Fault, ...]]:
+    """The job, and what is wrong with it. Stored by another version of the schema, it may not fit ours."""
+    try:
+        job = HeteroTrainJob.model_validate({**document, "status": {}})
+    except ValidationError as error:
+        return None, tuple(Fault(_path(e["loc"]), e["msg"]) for e in error.errors(include_url=False))
+    return job, (*broken_rules(job), *spec_faults(job.spec))
+
+
+def read_status(document: Any) -> HeteroTrainJobStatus:
+    """The status as far as it can be read: a field that does not fit is dropped, of a list the entry.
+
+    What ended a job must not be forgotten because something else in its status was written by a newer version.
+    """
+    rest = dict(document) if isinstance(document, Mapping) else {}
+    while True:
+        try:
+            return HeteroTrainJobStatus.model_validate(rest)
+        except ValidationError as error:
+            for field, index in {(e["loc"] + (None,))[:2] for e in error.errors()}:
+                value = rest.get(str(field))
+                if isinstance(index, int) and isinstance(value, list | tuple) and len(value) > 1:
+                    rest[str(field)] = [item for place, item in enumerate(value) if place != index]
+                    break  # the other indices have moved
+                rest.pop(str(field), None)
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    text = ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return text.lstrip(".")
