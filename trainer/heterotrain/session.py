@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, overload
 
 import torch
 from torch import nn
@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 
 from heterotrain.engine import Clip, Engine
 from heterotrain.errors import UsageError
-from heterotrain.evaluation import Evaluation, Measure, finite_numbers
+from heterotrain.evaluation import Evaluation, Measure, Number, finite_numbers
 from heterotrain.loader import Loader, LoaderOptions, check_dataset
 from heterotrain.optimizer import RoundOptimizer
 from heterotrain.pace import Clocks, Pace
@@ -169,6 +169,26 @@ class Session:
         if not norm_type > 0:
             raise UsageError(f"norm_type: must be above 0 (math.inf for the largest element), not {norm_type}")
         self._prepared("session.clip_grad_norm_").clip(Clip(float(max_norm), float(norm_type)))
+
+    @overload
+    def evaluate(
+        self,
+        measure: Callable[..., Number],
+        dataset: Dataset[Any],
+        batch_size: int = 256,
+        *,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+    ) -> float: ...
+
+    @overload
+    def evaluate(
+        self,
+        measure: Callable[..., Mapping[str, Number]],
+        dataset: Dataset[Any],
+        batch_size: int = 256,
+        *,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+    ) -> dict[str, float]: ...
 
     def evaluate(
         self,
