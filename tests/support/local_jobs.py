@@ -50,20 +50,23 @@ def write_job(folder: Path, *, name: str = "tiny", args: Sequence[str] = ("work"
     return path
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    """Start ``heterotrain`` with its home and its working directory in `folder`."""
+RUN = "import sys; from heterotrain_operator import cli; cli.main(sys.argv[2:])"
+
+
+def start(folder: Path, *arguments: str, real: bool = False) -> subprocess.Popen[str]:
+    """Start ``heterotrain`` with its home and its working directory in `folder`; `real`: nothing is replaced."""
     return subprocess.Popen(
-        [sys.executable, "-c", RUN_WITH_FAKES, str(FAKES), *arguments],
+        [sys.executable, "-c", RUN if real else RUN_WITH_FAKES, str(FAKES), *arguments],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder,
         env={**os.environ, "HETEROTRAIN_HOME": str(folder / "home")},
     )  # fmt: skip
 
 
-def heterotrain(folder: Path, *arguments: str) -> tuple[int, str]:
+def heterotrain(folder: Path, *arguments: str, real: bool = False, timeout_seconds: float = 50.0) -> tuple[int, str]:
     """Run ``heterotrain`` to its end; returns exit code and output."""
-    process = start(folder, *arguments)
+    process = start(folder, *arguments, real=real)
     try:
-        output, _ = process.communicate(timeout=50)
+        output, _ = process.communicate(timeout=timeout_seconds)
     finally:
         process.kill()
     return process.returncode, output

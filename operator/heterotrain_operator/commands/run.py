@@ -88,10 +88,9 @@ def run(  # noqa: PLR0917  # a command: its options are given by name
             display = make_display(_style(console, quiet=quiet, plain=plain), console)
             for line in opening_lines(plan):
                 display.say(line)
+            _prepare(plan, loaded)
             limits = Limits(startup_seconds=startup_seconds)
-            result = run_job(
-                plan, loaded.document, manifest.absolute(), registry=registry, display=display, limits=limits
-            )
+            result = run_job(plan, manifest.absolute(), registry=registry, display=display, limits=limits)
     except (JobRunningError, SpeedsError) as error:
         raise CommandError(str(error), ExitCode.INVALID) from None
     _close(result, report_folder, display)
@@ -137,6 +136,13 @@ def _load(manifest: Path, overrides: Sequence[str]) -> LoadedJob:
         raise CommandError("\n".join(map(str, error.faults)), ExitCode.INVALID) from None
 
 
+def _prepare(plan: ProcessPlan, loaded: LoadedJob) -> None:
+    try:
+        plan.folder.prepare(loaded.document)
+    except OSError as error:
+        raise CommandError(f"--report {plan.folder.report}: cannot be written to: {error}", ExitCode.INVALID) from None
+
+
 def _stretches(speeds: str | None, spec: HeteroTrainJobSpec) -> Mapping[str, float]:
     if speeds is None:
         return {}
@@ -156,7 +162,7 @@ def _close(result: Result, report: Path, display: Display) -> None:
         lines = [f"Job failed: {result.message}"]
         if result.log is not None:
             words = last_words(read_tail(result.log, LOG_TAIL_BYTES))
-            if words and words not in result.message:
+            if words and words not in result.message and result.message not in words:
                 lines.append(f"last line: {words}")
             lines.append(f"log: {result.log}")
         typer.echo("\n".join([*lines, f"report: {report}"]), err=True)

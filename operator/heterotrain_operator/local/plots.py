@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +21,7 @@ def draw_plots(history: Sequence[HistoryPoint], folder: Path) -> tuple[str, ...]
     Nothing is drawn of what was never seen. Without matplotlib (extra ``operator``) there are no pictures.
     """
     trained = [point for point in history if point.round > 0]
-    if len(trained) < 2:
+    if len(trained) < 2 or find_spec("matplotlib") is None:
         return ()
     drawings: list[tuple[str, Callable[[Axes, Sequence[HistoryPoint]], None]]] = [
         ("throughput.png", _throughput),

@@ -6,6 +6,7 @@ Pure.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -78,7 +79,16 @@ def build(record: Record) -> dict[str, Any]:
         "events": [_event(event) for event in last.events],
         "history": [asdict(point) for point in record.history],
     }
-    return {**reported, **report}
+    return {key: _without_non_finite(value) for key, value in {**reported, **report}.items()}
+
+
+def _without_non_finite(value: Any) -> Any:
+    """Put null for NaN and infinity, which JSON has no words for: a loss may well be NaN."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _without_non_finite(item) for key, item in value.items()}
+    return [_without_non_finite(item) for item in value] if isinstance(value, list) else value
 
 
 def _ideal(record: Record) -> float:
@@ -144,8 +154,12 @@ def summary_lines(report: Mapping[str, Any]) -> list[str]:
         f"{worker['name']}: share {worker['share']}, {worker['samples_per_second']:,.0f} samples/s"
         for worker in report["workers"]
     ]
-    lines += [f"{name}: {value:.6g}" for name, value in sorted(report["reported"].items())]
-    return lines
+    return [*lines, *(f"{name}: {text}" for name, text in _reported_texts(report))]
+
+
+def _reported_texts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+    reported = sorted(report["reported"].items())
+    return [(name, "not finite" if value is None else f"{value:.6g}") for name, value in reported]
 
 
 def _balance_text(report: Mapping[str, Any]) -> str:
@@ -168,7 +182,7 @@ def markdown(report: Mapping[str, Any], plots: Sequence[str]) -> str:
         ("ideal (sum of own speeds)", f"{report['ideal_samples_per_second']:,.1f} samples/s"),
         ("efficiency", "unknown" if report["efficiency"] is None else f"{report['efficiency']:.1%}"),
         ("S_balance", "unknown" if report["s_balance"] is None else f"{report['s_balance']:.2f}"),
-        *((name, f"{value:.6g}") for name, value in sorted(report["reported"].items())),
+        *_reported_texts(report),
     ]
     columns = ("worker", "group", "share", "samples/s", "samples", "compute ms", "wait ms", "step ms", "device")
     rows = [_worker_cells(worker) for worker in report["workers"]]

@@ -239,7 +239,6 @@ class Runner:
 
 def run_job(
     plan: ProcessPlan,
-    document: Mapping[str, Any],
     manifest: Path,
     *,
     registry: Registry,
@@ -248,11 +247,10 @@ def run_job(
 ) -> Result:
     """Run a job in this process's main thread; nothing of it is left running when this returns or raises.
 
-    The name must be claimed (`Registry.claim`) by the caller. The kernel binds the processes' lives to the thread that
-    starts them, hence the main thread.
+    The caller has claimed the name (`Registry.claim`) and prepared the folder. The kernel binds the processes' lives
+    to the thread that starts them, hence the main thread.
     """
     names = [slot.name for slot in plan.slots]
-    plan.folder.prepare(document)
     plan.folder.write_credentials(plan.uid, plan.num_shards, names, datetime.now(UTC))
     entry = Entry(
         job=plan.job.metadata.name,
@@ -270,10 +268,12 @@ def run_job(
 def _signals(handler: Any) -> Iterator[None]:
     """Call `handler` for every signal that asks this process to end."""
     loop = asyncio.get_running_loop()
-    for number in _SIGNALS:
+    # Under nohup the end of the terminal is to be ignored, and so it is.
+    heeded = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    for number in heeded:
         loop.add_signal_handler(number, handler)
     try:
         yield
     finally:
-        for number in _SIGNALS:
+        for number in heeded:
             loop.remove_signal_handler(number)

@@ -132,6 +132,7 @@ def test_workers_that_never_get_ready_end_the_job(tmp_path: Path) -> None:
         pytest.param(
             ["job.yaml", "--set", "spec.sead=3"], "spec has no field 'sead'; did you mean seed?", id="a slip in --set"
         ),
+        pytest.param(["job.yaml", "--report", "job.yaml"], "cannot be written to", id="a report where a file is"),
         pytest.param(["job.yaml", "--speeds", "1:2:3"], "--speeds 1:2:3: names 3 speeds", id="a speed too many"),
     ],
 )

@@ -156,6 +156,14 @@ def test_balance_speed_up_as_in_the_table_of_the_algorithms(speeds: tuple[float,
     assert balance_speed_up(speeds) == want
 
 
+def test_a_value_that_is_not_finite_is_null_in_the_report() -> None:
+    outcome = Outcome(state=State.SUCCEEDED, reported={"loss": float("nan"), "best": float("inf"), "accuracy": 0.5})
+    report = build(replace(RECORD, outcome=outcome))
+    assert (report["loss"], report["reported"]) == (None, {"loss": None, "best": None, "accuracy": 0.5})
+    assert json.loads(json.dumps(report, allow_nan=False)) == report
+    assert "loss: not finite" in summary_lines(report)
+
+
 def test_summary() -> None:
     assert summary_lines(build(RECORD)) == [
         "10 rounds, 80 samples in 4.0 s of training",
