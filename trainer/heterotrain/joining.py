@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
+import warnings
+from typing import Final
 
 import torch
 
@@ -16,6 +19,14 @@ from heterotrain.settings import JobSettings, Settings, read_settings
 from heterotrain_api.contract import Env
 
 _present: Session | None = None
+
+_FORK_SUPPORT: Final = "GRPC_ENABLE_FORK_SUPPORT"
+"""gRPC's own handlers of fork, read once, when it is imported. With them a forked loader process aborts while a session
+is open; without them it lives, since it never calls gRPC."""
+_FORK_WARNING: Final = (
+    f"gRPC was set up before heterotrain.join with its handlers of fork, by which loader processes (num_workers"
+    f" above 0) may abort; set {_FORK_SUPPORT}=false in the environment of the script"
+)
 
 
 def join(*, batch_size: int | None = None, seed: int | None = None) -> Session:
@@ -66,6 +77,10 @@ def _alone(batch_size: int | None, seed: int | None) -> Engine:
 
 
 def _join_job(job: JobSettings, device: torch.device) -> Engine:
+    handlers_wanted = os.environ.get(_FORK_SUPPORT, "true" if "grpc" in sys.modules else "false")
+    if handlers_wanted.lower() not in {"0", "false"}:
+        warnings.warn(_FORK_WARNING, stacklevel=3)
+    os.environ[_FORK_SUPPORT] = handlers_wanted
     # Not needed alone: gRPC, certificates and their threads.
     from heterotrain.job import join_job
 
