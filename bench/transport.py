@@ -10,7 +10,7 @@ and less noisy than rates on a machine that is not quiet.
 
     plain socket    no TLS: what the loopback and one copy at each end allow
     TLS socket      the same loop over TLS, without a protocol: the limit for any protocol over Python's TLS
-    heterotrain n   the tensor transport, mutual TLS, n connections (lanes)
+    heterotrain     the tensor transport, mutual TLS, one connection
     gRPC sync/aio   a stream of 1 MiB messages over the same mutual TLS, identity serialisation
 """
 
@@ -28,12 +28,11 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from itertools import pairwise
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -173,14 +172,10 @@ def serve_heterotrain(report: Connection, folder: Path, num_bytes: int) -> None:
         wait_for_end(report)
 
 
-def connect_heterotrain(folder: Path, num_parts: int, lanes: int, address: str) -> Variant:
-    return HeterotrainVariant(address, folder, num_parts, lanes)
-
-
 class HeterotrainVariant:
-    def __init__(self, address: str, folder: Path, num_parts: int, lanes: int) -> None:
+    def __init__(self, address: str, folder: Path, num_parts: int) -> None:
         hello = Hello(CLIENT, 0, 1, 1)
-        self._client = TcpTensorClient(address, SERVER, folder / CLIENT, hello, lanes=lanes)
+        self._client = TcpTensorClient(address, SERVER, folder / CLIENT, hello)
         self._num_parts = num_parts
 
     def push(self, source: memoryview) -> None:
@@ -360,15 +355,12 @@ class Entrant:
 
 
 @contextmanager
-def entrants(folder: Path, num_bytes: int, num_parts: int, lanes: Sequence[int]) -> Iterator[dict[str, Entrant]]:
+def entrants(folder: Path, num_bytes: int, num_parts: int) -> Iterator[dict[str, Entrant]]:
     """All variants, each with its server's process, in the order of the table."""
     plans: list[tuple[str, Callable[..., None], dict[str, bool], Callable[[str], Variant]]] = [
         ("plain socket", serve_socket, {"tls": False}, lambda a: SocketVariant(a, folder, tls=False)),
         ("TLS socket", serve_socket, {"tls": True}, lambda a: SocketVariant(a, folder, tls=True)),
-        *(
-            (f"heterotrain {n}", serve_heterotrain, {}, partial(connect_heterotrain, folder, num_parts, n))
-            for n in lanes
-        ),
+        ("heterotrain", serve_heterotrain, {}, lambda a: HeterotrainVariant(a, folder, num_parts)),
         ("gRPC sync", serve_grpc_sync, {}, lambda a: GrpcSyncVariant(a, folder)),
         ("gRPC aio", serve_grpc_aio, {}, lambda a: GrpcAioVariant(a, folder)),
     ]
@@ -391,7 +383,7 @@ def measure(entrant: Entrant, result: Result, copy: Callable[[memoryview], None]
     result.cpu_seconds.append(entrant.cpu_seconds() - cpu)
 
 
-def run(num_bytes: int, repeats: int, num_parts: int, lanes: Sequence[int]) -> dict[str, dict[str, Result]]:
+def run(num_bytes: int, repeats: int, num_parts: int) -> dict[str, dict[str, Result]]:
     """Results by variant and direction. Checks once per variant that what was pushed is what is pulled."""
     block = os.urandom(1 << 20)
     source = memoryview((block * (num_bytes // len(block) + 1))[:num_bytes])
@@ -399,7 +391,7 @@ def run(num_bytes: int, repeats: int, num_parts: int, lanes: Sequence[int]) -> d
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
         write_credentials(folder)
-        made = stack.enter_context(entrants(folder, num_bytes, num_parts, lanes))
+        made = stack.enter_context(entrants(folder, num_bytes, num_parts))
         results = {variant: {"push": Result(), "pull": Result()} for variant in made}
         for variant, entrant in made.items():
             # Warm-up: memory is touched for the first time, windows and buffers grow.
@@ -451,14 +443,11 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=256, help="size of the model, 10^6 bytes each (default 256)")
     parser.add_argument("--repeats", type=int, default=3, help="measured copies of each kind (default 3)")
     parser.add_argument("--parts", type=int, default=8, help="byte ranges that the model is pushed in (default 8)")
-    parser.add_argument(
-        "--lanes", type=int, nargs="+", default=[1, 2], help="connections that share a transfer, a variant each"
-    )
     parser.add_argument("--json", type=Path, help="also write every measurement to this file")
     options = parser.parse_args()
     num_bytes = options.megabytes * 1_000_000
     load_before = os.getloadavg()[0]
-    summarised = summary(run(num_bytes, options.repeats, options.parts, options.lanes), num_bytes)
+    summarised = summary(run(num_bytes, options.repeats, options.parts), num_bytes)
     circumstances = {
         "bytes": num_bytes,
         "repeats": options.repeats,

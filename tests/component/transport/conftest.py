@@ -54,12 +54,9 @@ def connect(folder: Callable[[Credentials, str], Path]) -> Iterator[Callable[...
             made: Credentials | None = None,
             server_name: str = "ps-0",
             stall_seconds: float = 10.0,
-            lanes: int = 2,
         ) -> TcpTensorClient:
             made = made or credentials(Role.WORKER, "cpu-0")
             at = folder(made, f"client-{hello.name}")
-            return stack.enter_context(
-                TcpTensorClient(address, server_name, at, hello, stall_seconds=stall_seconds, lanes=lanes)
-            )
+            return stack.enter_context(TcpTensorClient(address, server_name, at, hello, stall_seconds=stall_seconds))
 
         yield make

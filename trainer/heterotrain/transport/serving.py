@@ -39,7 +39,7 @@ class Limits:
     handshake_seconds: float = 10.0
     """From the connection to the end of the TLS handshake, and again to HELLO."""
     stall_seconds: float = 30.0
-    """For each 128 KiB of a transfer, or the rest of it."""
+    """For each 512 KiB of a transfer, or the rest of it."""
     wait_seconds: float = 60.0
     """Longest wait of a pull; who asks for more gets NOT_YET after this and asks again."""
 

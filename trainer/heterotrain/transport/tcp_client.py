@@ -1,35 +1,48 @@
-"""The tensor transport's client: a few connections to one shard, which share large transfers.
-
-One connection keeps at most one core busy at each end with its cipher, less than a fast network carries; two make the
-copies of one overlap with the waits of the other (`bench/transport.py --lanes`).
-"""
+"""The tensor transport's client: one connection to one shard, made at the first call and again after it broke."""
 
 from __future__ import annotations
 
+import socket
+import ssl
+import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
-from heterotrain.transport.base import Part, PullStatus, PushKey, PushStatus, RefusedError
-from heterotrain.transport.frames import MAX_PARTS, Hello
-from heterotrain.transport.lane import Lane, Target
-from heterotrain.transport.wire import split_address
-from heterotrain_core.layout import ALIGNMENT
+from heterotrain.transport.base import Part, PullStatus, PushKey, PushStatus, RefusedError, TransportError
+from heterotrain.transport.frames import (
+    MAX_PARTS,
+    FrameError,
+    Hello,
+    Pull,
+    Push,
+    Reply,
+    Span,
+    Status,
+    encode,
+    encode_table,
+)
+from heterotrain.transport.tls import client_context
+from heterotrain.transport.tls_stream import TlsStream
+from heterotrain.transport.wire import Connection, split_address, tune
+from heterotrain_rpc.identity import dns_name
 
-LANE_BYTES: Final = 1 << 20
-"""A lane takes at least this much of a transfer; for less, waking a thread costs more than it saves."""
-
-_Status = TypeVar("_Status", PushStatus, PullStatus)
+_CERTIFICATE_ALERTS: Final = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "DECRYPT_ERROR", "PROTOCOL_VERSION")
+_PUSH_STATUS: Final = {
+    Status.PARTIAL: PushStatus.PARTIAL,
+    Status.COMPLETE: PushStatus.COMPLETE,
+    Status.NOT_FINITE: PushStatus.NOT_FINITE,
+}
 
 
 class TcpTensorClient:
     """A `TensorClient` to the shard `server_name` (``ps-0``) at `address` (``host:port``).
 
     `hello` says who calls: `hello.name` must be the name in the certificate in the folder `credentials`, which is read
-    at each connection. `stall_seconds` bounds each 128 KiB of a transfer, `connect_seconds` the way to the shard's
-    welcome, `lanes` the connections at once.
+    at each connection. `stall_seconds` bounds each 512 KiB of a transfer, `connect_seconds` the way to the shard's
+    welcome.
     """
 
     def __init__(
@@ -41,25 +54,31 @@ class TcpTensorClient:
         *,
         stall_seconds: float = 30.0,
         connect_seconds: float = 10.0,
-        lanes: int = 2,
     ) -> None:
-        if lanes < 1:
-            raise ValueError(f"lanes must be at least 1, not {lanes}")
-        split_address(address)
-        target = Target(address, server_name, credentials, hello, stall_seconds, connect_seconds)
+        self._host, self._port = split_address(address)
+        self._server_name = server_name
+        self._credentials = credentials
         self._hello = hello
-        self._lanes = tuple(Lane(target) for _ in range(lanes))
-        self._threads: ThreadPoolExecutor | None = None
+        self._stall_seconds = stall_seconds
+        self._connect_seconds = connect_seconds
+        self._connection: Connection | None = None
+        self._aborted = threading.Event()
 
     def push(self, key: PushKey, parts: Sequence[Part], *, timeout_seconds: float) -> PushStatus:
         """Send parts of a gradient (empty ones are left out); see `TensorClient.push`."""
         hello = self._hello
         if (key.term, key.worker, key.incarnation) != (hello.term, hello.ordinal, hello.incarnation):
             raise ValueError(f"{key} does not belong to this connection, which is of {hello}")
+        parts, spans, num_bytes = _checked(parts, writable=False)
+        request = encode(Push(key.term, key.iteration, len(spans), num_bytes)) + encode_table(spans)
         deadline = time.monotonic() + timeout_seconds
-        shares = share_out(_checked(parts, writable=False), len(self._lanes))
-        # The lane whose range was the last one to arrive knows most.
-        return max(self._on_lanes(shares, lambda lane, share: lane.push(key, share, deadline)))
+        with self._connected(deadline) as connection:
+            # A shard that refuses says so at once; the rest of the gradient need not travel.
+            connection.send([request, *(p.buffer for p in parts)], deadline, interrupted=connection.readable)
+            reply = self._reply(connection, deadline)
+            if reply.status not in _PUSH_STATUS or reply.num_bytes:
+                raise TransportError(f"{self._server_name} answered a push with {reply.status.name}")
+            return _PUSH_STATUS[reply.status]
 
     def pull(
         self, term: int, version: int, parts: Sequence[Part], *, wait_seconds: float, timeout_seconds: float
@@ -67,23 +86,33 @@ class TcpTensorClient:
         """Receive parts of exactly `version` (empty ones are left out); see `TensorClient.pull`."""
         if term != self._hello.term:
             raise ValueError(f"term {term} does not belong to this connection, which is of {self._hello}")
+        parts, spans, num_bytes = _checked(parts, writable=True)
+        wait_milliseconds = max(0, min(round(wait_seconds * 1000), (1 << 32) - 1))
+        request = encode(Pull(term, version, len(spans), num_bytes, wait_milliseconds)) + encode_table(spans)
         deadline = time.monotonic() + timeout_seconds
-        shares = share_out(_checked(parts, writable=True), len(self._lanes))
-        # NOT_YET on one lane leaves its part of the memory as it was: the whole is not there.
-        return max(self._on_lanes(shares, lambda lane, share: lane.pull(term, version, share, wait_seconds, deadline)))
+        with self._connected(deadline) as connection:
+            connection.send([request], deadline)
+            reply = self._reply(connection, deadline)
+            if reply.status is Status.NOT_YET:
+                return PullStatus.NOT_YET
+            if reply.status is not Status.DONE or reply.num_bytes != num_bytes:
+                raise TransportError(f"{self._server_name} answered a pull of {num_bytes} bytes with {reply}")
+            for part in parts:
+                connection.receive_into(part.buffer, deadline)
+            return PullStatus.DONE
 
     def abort(self) -> None:
         """From any thread: make the call that is under way fail with `TransportError`."""
-        for lane in self._lanes:
-            lane.abort()
+        self._aborted.set()
+        connection = self._connection
+        if connection is not None:
+            connection.abort()
 
     def close(self) -> None:
-        """Close the connections; safe to call twice. A later call connects again."""
-        for lane in self._lanes:
-            lane.close()
-        threads, self._threads = self._threads, None
-        if threads is not None:
-            threads.shutdown()
+        """Close the connection; safe to call twice. A later call connects again."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def __enter__(self) -> TcpTensorClient:
         return self
@@ -91,61 +120,68 @@ class TcpTensorClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _on_lanes(
-        self, shares: Sequence[Sequence[Part]], call: Callable[[Lane, Sequence[Part]], _Status]
-    ) -> list[_Status]:
-        """Run `call` for each share, the first one in this thread; returns, or raises, only once all have ended."""
-        if len(shares) == 1:
-            return [call(self._lanes[0], shares[0])]
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(len(self._lanes) - 1, thread_name_prefix="tensor-lane")
-        others: list[Future[_Status]] = [
-            self._threads.submit(call, lane, share) for lane, share in zip(self._lanes[1:], shares[1:], strict=False)
-        ]
+    @contextmanager
+    def _connected(self, deadline: float) -> Iterator[Connection]:
+        """A connection that is between two requests; it is closed if anything goes wrong in the middle of one."""
+        self._aborted.clear()
+        if self._connection is None:
+            self._connection = self._connect(min(deadline, time.monotonic() + self._connect_seconds))
         try:
-            first = call(self._lanes[0], shares[0])
+            if self._aborted.is_set():
+                raise TransportError(f"connection to {self._where} was given up while it was made")
+            yield self._connection
+        except (OSError, FrameError) as error:
+            self.close()
+            raise TransportError(f"connection to {self._where} broke: {error or type(error).__name__}") from error
         except BaseException:
-            for lane in self._lanes[1:]:
-                lane.abort()
-            _raise_refusal(others)
+            self.close()
             raise
-        _raise_refusal(others)
-        return [first] + [other.result() for other in others]  # the checker loses the type in the other form
+
+    @property
+    def _where(self) -> str:
+        return f"{self._server_name} at {self._host}:{self._port}"
+
+    def _connect(self, deadline: float) -> Connection:
+        try:
+            context = client_context(self._credentials)
+        except OSError as error:
+            raise RefusedError(f"credentials in {self._credentials} cannot be used: {error}") from error
+        try:
+            raw = socket.create_connection((self._host, self._port), max(0.001, deadline - time.monotonic()))
+        except OSError as error:
+            raise TransportError(f"cannot reach {self._where}: {error}") from error
+        tune(raw)
+        connection = Connection(TlsStream(raw, context, dns_name(self._server_name)), self._stall_seconds)
+        try:
+            self._greet(connection, deadline)
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, ssl.SSLError) and _is_about_certificates(error):
+                raise RefusedError(f"no trust between {self._hello.name} and {self._where}: {error}") from error
+            if isinstance(error, OSError | FrameError):
+                raise TransportError(f"cannot greet {self._where}: {error or type(error).__name__}") from error
+            raise
+        return connection
+
+    def _greet(self, connection: Connection, deadline: float) -> None:
+        connection.handshake(deadline)
+        connection.send_frame(self._hello, deadline)
+        reply = self._reply(connection, deadline)
+        if reply.status is not Status.WELCOME:
+            raise TransportError(f"{self._where} answered HELLO with {reply.status.name}")
+
+    def _reply(self, connection: Connection, deadline: float) -> Reply:
+        if not connection.readable(max(0.0, deadline - time.monotonic())):
+            raise TimeoutError("no answer in time")
+        reply = connection.receive_frame(deadline)
+        if not isinstance(reply, Reply):
+            raise FrameError(f"{type(reply).__name__} is not an answer")
+        if reply.status in {Status.REFUSED, Status.BROKEN}:
+            raise RefusedError(f"{self._server_name} refused: {reply.text}")
+        return reply
 
 
-def _raise_refusal(futures: Sequence[Future[_Status]]) -> None:
-    """Wait for all; a refusal among their errors says more than what broke because of it."""
-    for error in [future.exception() for future in futures]:
-        if isinstance(error, RefusedError):
-            raise error
-
-
-def share_out(parts: Sequence[Part], num_lanes: int) -> list[list[Part]]:
-    """Parts for each lane, near equal in bytes, cutting parts where needed; fewer lanes for small transfers.
-
-    Cuts within a part lie at multiples of `ALIGNMENT` bytes from its start, hence never in an element. They depend on
-    the sizes alone, so that a push that is tried again has the same ranges.
-    """
-    total = sum(part.buffer.nbytes for part in parts)
-    count = max(1, min(num_lanes, total // LANE_BYTES))
-    shares: list[list[Part]] = [[] for _ in range(count)]
-    lane, position = 0, 0
-    for part in parts:
-        start, size = 0, part.buffer.nbytes
-        while start < size:
-            stop = size
-            if lane < count - 1:
-                room = total * (lane + 1) // count - position
-                stop = min(size, start + -(-room // ALIGNMENT) * ALIGNMENT)
-            shares[lane].append(Part(part.offset + start, part.buffer[start:stop]))
-            position += stop - start
-            start = stop
-            if lane < count - 1 and position >= total * (lane + 1) // count:
-                lane += 1
-    return shares
-
-
-def _checked(parts: Sequence[Part], *, writable: bool) -> list[Part]:
+def _checked(parts: Sequence[Part], *, writable: bool) -> tuple[list[Part], list[Span], int]:
     kept = [part for part in parts if part.buffer.nbytes]
     if len(kept) > MAX_PARTS:
         raise ValueError(f"{len(kept)} parts in one call; at most {MAX_PARTS} are allowed")
@@ -153,4 +189,12 @@ def _checked(parts: Sequence[Part], *, writable: bool) -> list[Part]:
         buffer = part.buffer
         if buffer.format != "B" or buffer.ndim != 1 or not buffer.c_contiguous or (writable and buffer.readonly):
             raise ValueError(f"the buffer of the part at {part.offset} must be flat bytes, writable for a pull")
-    return kept
+    spans = [Span(part.offset, part.buffer.nbytes) for part in kept]
+    return kept, spans, sum(span.size for span in spans)
+
+
+def _is_about_certificates(error: ssl.SSLError) -> bool:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return True
+    reason = error.reason or ""
+    return "_ALERT_" in reason and any(word in reason for word in _CERTIFICATE_ALERTS)
