@@ -66,9 +66,10 @@ class Label:
     JOB: Final = f"{GROUP}/job"
     JOB_UID: Final = f"{GROUP}/job-uid"
     ROLE: Final = f"{GROUP}/role"
-    GROUP: Final = f"{GROUP}/group"
     INDEX: Final = f"{GROUP}/index"
     ATTEMPT: Final = f"{GROUP}/attempt"
+    GROUP: Final = f"{GROUP}/group"
+    """The last one: below it the name means the label, no longer the API group."""
 
 
 class Annotation:

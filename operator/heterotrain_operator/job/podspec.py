@@ -102,7 +102,7 @@ def worker_container(context: PodContext, slot: Slot, given: Mapping[str, Any]) 
     coordinator = coordinator_address(context.job, context.uid, context.namespace)
     identity = _variables(worker_identity(context.member(slot.name), group, coordinator=coordinator))
     defaults: Document = {
-        **_container_defaults(),
+        **_container_defaults(Container.TRAINER),
         "env": identity + _ENVIRONMENT,
         "volumeMounts": [
             _mount(_CERTIFICATES, MountPath.CERTIFICATES, read_only=True),
@@ -128,7 +128,7 @@ def ps_container(context: PodContext, slot: Slot, given: Mapping[str, Any]) -> D
     """The container of a parameter server's shard."""
     identity = _variables(ps_environment(context.member(slot.name), output=MountPath.OUTPUT))
     defaults: Document = {
-        **_container_defaults(),
+        **_container_defaults(Container.TRAINER),
         "image": context.settings.trainer_image,
         "env": identity + _ENVIRONMENT,
         "ports": [_port("shard", Port.SHARD), _port("tensor", Port.TENSOR)],
@@ -161,7 +161,7 @@ def coordinator_container(context: PodContext, given: Mapping[str, Any]) -> Docu
     )
     identity = _variables(environment)
     defaults: Document = {
-        **_container_defaults(),
+        **_container_defaults(Container.COORDINATOR),
         "image": settings.trainer_image,
         "env": identity + _ENVIRONMENT,
         "ports": [_port("coordinator", Port.COORDINATOR)],
@@ -205,8 +205,9 @@ def _defaults(settings: JobSettings) -> Document:
     }
 
 
-def _container_defaults() -> Document:
+def _container_defaults(name: str) -> Document:
     return {
+        "name": name,
         "securityContext": _CONTAINER_SECURITY | {"readOnlyRootFilesystem": True},
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
