@@ -1,14 +1,18 @@
 """The operator's settings: read once from the environment at the entry point, frozen afterwards.
 
-Every field can be set by the variable ``HETEROTRAIN_OPERATOR_<FIELD>``; the defaults are meant for production, shorter
-ones for tests. Which namespaces are served is read from the variable that kopf reads too, so that it has one home.
+Every field, and every field of `JobSettings`, can be set by the variable ``HETEROTRAIN_OPERATOR_<FIELD>``; the defaults
+are meant for production, tests take shorter ones. Which namespaces are served is read from the variable that kopf reads
+too, so that it has one home.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Final
+from dataclasses import MISSING, Field, dataclass, fields
+from typing import Any, Final, TypeVar
+
+from heterotrain_operator.job.settings import JobSettings
 
 PREFIX: Final = "HETEROTRAIN_OPERATOR_"
 NAMESPACES: Final = "KOPF_RUN_NAMESPACES"
@@ -21,7 +25,7 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSettings:
-    """Raises `SettingsError` for values that are not above zero."""
+    """How the shell around the decisions behaves. Raises `SettingsError` for numbers that are not above zero."""
 
     namespaces: tuple[str, ...] = ()
     """Empty: all."""
@@ -32,6 +36,8 @@ class OperatorSettings:
     """Least time between two passes of a job: a burst of events becomes one pass."""
     pass_timeout_seconds: float = 120.0
     """A pass that takes longer is given up and tried again: no job is ever stuck in one."""
+    retry_seconds: float = 20.0
+    """Longest wait, before jitter, until a pass that failed is tried again: half a minute at most with it."""
     concurrent_passes: int = 20
     concurrent_creates: int = 10
     """Pods of one job that are created at the same time."""
@@ -46,13 +52,8 @@ class OperatorSettings:
     """Liveness fails once the supervisor has not come round for this long."""
     metrics_port: int = 0
     """Port of ``/metrics`` and ``/readyz``; 0: not served."""
-
-    status_interval_seconds: float = 15.0
-    """Progress alone is written at most this often; conditions, plans and answers at once."""
     event_repeat_seconds: float = 600.0
     """An event that repeats within this time raises the count of the first."""
-    leftover_seconds: float = 30.0
-    """Pods that still run this long after the end of their job are deleted."""
 
     link_interval_seconds: float = 2.0
     """Least time between two states that a coordinator sends."""
@@ -66,22 +67,55 @@ class OperatorSettings:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            least = 0 if field.name == "metrics_port" else 1e-9
-            if field.name != "namespaces" and value < least:
-                raise SettingsError(f"{PREFIX}{field.name.upper()} must be above 0, not {value}")
+            if field.name == "metrics_port":
+                if not 0 <= value <= 65535:
+                    raise SettingsError(f"{variable(field)} must be a port or 0, not {value}")
+            elif field.name != "namespaces" and value <= 0:
+                raise SettingsError(f"{variable(field)} must be above 0, not {value}")
 
-    @classmethod
-    def from_env(cls, env: Mapping[str, str]) -> OperatorSettings:
-        """Read the environment; unknown variables with our prefix are refused, so that a typing error is seen."""
-        known = {f"{PREFIX}{field.name.upper()}": field for field in fields(cls) if field.name != "namespaces"}
-        unknown = sorted(name for name in env if name.startswith(PREFIX) and name not in known)
-        if unknown:
-            raise SettingsError(f"{unknown[0]} is not a setting; there are: {', '.join(sorted(known))}")
-        values: dict[str, Any] = {"namespaces": tuple(env.get(NAMESPACES, "").split())}
-        for name, field in known.items():
-            if name in env:
-                values[field.name] = _number(name, env[name], whole=isinstance(field.default, int))
-        return cls(**values)
+
+def read_settings(env: Mapping[str, str]) -> tuple[OperatorSettings, JobSettings]:
+    """Both halves' settings. Unknown variables with our prefix are refused, so that a typing error is seen."""
+    shell = {variable(f): f for f in fields(OperatorSettings) if f.name != "namespaces"}
+    job = {variable(f): f for f in fields(JobSettings)}
+    unknown = sorted(name for name in env if name.startswith(PREFIX) and name not in shell | job)
+    if unknown:
+        raise SettingsError(f"{unknown[0]} is not a setting; there are: {', '.join(sorted(shell | job))}")
+    for name, field in job.items():
+        if field.default is MISSING and field.default_factory is MISSING and not env.get(name):
+            raise SettingsError(f"{name} must be set")
+    namespaces = tuple(env.get(NAMESPACES, "").split())
+    return _read(OperatorSettings, shell, env, {"namespaces": namespaces}), _read(JobSettings, job, env, {})
+
+
+def variable(field: Field[Any]) -> str:
+    """The environment variable of a field."""
+    return PREFIX + field.name.upper()
+
+
+T = TypeVar("T")
+
+
+def _read(kind: type[T], known: Mapping[str, Field[Any]], env: Mapping[str, str], values: dict[str, Any]) -> T:
+    given = {field.name: _value(name, field, env[name]) for name, field in known.items() if name in env}
+    return kind(**values, **given)
+
+
+def _value(name: str, field: Field[Any], text: str) -> Any:
+    # Annotations are text here; they are few, and a test reads every field of both classes.
+    match str(field.type):
+        case "str":
+            return text
+        case "int | None":
+            return _number(name, text, whole=True) if text else None
+        case "int":
+            return _number(name, text, whole=True)
+        case "float":
+            return _number(name, text, whole=False)
+        case "Mapping[str, str]":
+            return _mapping(name, text)
+        case other:
+            raise AssertionError(f"setting {field.name} has a type that cannot be read: {other}")
 
 
 def _number(name: str, text: str, *, whole: bool) -> float:
@@ -89,3 +123,13 @@ def _number(name: str, text: str, *, whole: bool) -> float:
         return int(text) if whole else float(text)
     except ValueError:
         raise SettingsError(f"{name} must be a {'whole ' if whole else ''}number, not {text!r}") from None
+
+
+def _mapping(name: str, text: str) -> dict[str, str]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
+        raise SettingsError(f'{name} must be a JSON object of texts, as {{"cpu": "50m"}}, not {text!r}')
+    return value

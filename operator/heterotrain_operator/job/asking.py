@@ -1,0 +1,44 @@
+"""Requests as the coordinator takes them, and its replies as answers. Pure."""
+
+from __future__ import annotations
+
+from heterotrain_operator.job.decision import ApplyPlan, SendCommand
+from heterotrain_operator.job.observed import Answer
+from heterotrain_rpc import control_pb2
+
+
+def as_plan(request: ApplyPlan) -> control_pb2.Plan:
+    """The plan; the coordinator numbers it and keeps the shares of workers that are not named."""
+    shares = [
+        control_pb2.PlanShare(worker=worker, samples=samples, micro_batch=request.micro_batches.get(worker))
+        for worker, samples in request.shares.items()
+    ]
+    return control_pb2.Plan(shares=shares, reason=request.reason)
+
+
+def as_command(request: SendCommand) -> control_pb2.CommandRequest:
+    """The command; raises `ValueError` for one that the protocol does not have."""
+    match request.command:
+        case "stop":
+            return control_pb2.CommandRequest(stop=control_pb2.Stop(reason=request.reason))
+        case "checkpoint":
+            return control_pb2.CommandRequest(checkpoint=control_pb2.Checkpoint())
+        case "drain":
+            return control_pb2.CommandRequest(drain=control_pb2.Drain(worker=request.worker))
+        case other:
+            raise ValueError(f"command must be stop, checkpoint or drain, not {other!r}")
+
+
+def verdict_answer(request: ApplyPlan, verdict: control_pb2.PlanVerdict) -> Answer:
+    """What became of a plan: from which round it is in force, or who refused it and why."""
+    if verdict.accepted:
+        message = f"plan {verdict.generation} is in force from round {verdict.effective_round}"
+        return Answer(request.request_id, True, message)
+    refusals = [f"{refusal.worker or 'the coordinator'}: {refusal.reason}" for refusal in verdict.refusals]
+    return Answer(request.request_id, False, "; ".join(refusals) or "the plan was refused without a reason")
+
+
+def reply_answer(request: SendCommand, reply: control_pb2.CommandReply) -> Answer:
+    """What became of a command."""
+    done = f"{request.command} was accepted" + (f": {reply.path}" if reply.path else "")
+    return Answer(request.request_id, reply.accepted, reply.reason or (done if reply.accepted else "refused"))

@@ -1,0 +1,74 @@
+"""The first third of a pass: read the job and its children, once, into one frozen value."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from heterotrain_operator.job.memory import JobKey, Memory
+from heterotrain_operator.job.names import pod_selector, secret_name, service_name
+from heterotrain_operator.job.observed import Observed, PodSeen, TrainingSeen
+from heterotrain_operator.job.seen import NotAPodOfAJobError, is_ours, pod_seen
+from heterotrain_operator.kube import Json, Kube
+from heterotrain_operator.watch_ledger import Version, version_of
+
+logger = logging.getLogger(__name__)
+
+
+async def observe(
+    kube: Kube,
+    key: JobKey,
+    remember: Callable[[str], Memory],
+    training: Callable[[str], TrainingSeen | None],
+    saw_pods: Callable[[str, Sequence[Version]], None],
+) -> Observed | None:
+    """See the job as it is now; `None`: there is none.
+
+    `remember` and `training` are asked with the job's UID; `saw_pods` is told which pods of it there are. Children are
+    read from the API each time, in parallel; Service and Secret without their content. Raises as `Kube` does.
+    """
+    job = await kube.get_job(*key)
+    if job is None:
+        return None
+    uid = job["metadata"]["uid"]
+    memory = remember(uid)
+    service, secret = service_name(key.name, uid), secret_name(key.name, uid)
+    pods, service_meta, secret_meta = await asyncio.gather(
+        kube.list_pods(key.namespace, pod_selector(uid)),
+        kube.get_service_metadata(key.namespace, service),
+        kube.get_secret_metadata(key.namespace, secret),
+    )
+    pods = [pod for pod in pods if is_ours(pod["metadata"], uid)]  # a label alone makes no pod ours
+    saw_pods(uid, [version_of(pod["metadata"]) for pod in pods])
+    strangers = [
+        name
+        for name, meta in ((f"service/{service}", service_meta), (f"secret/{secret}", secret_meta))
+        if meta is not None and not is_ours(meta["metadata"], uid)
+    ]
+    return Observed(
+        job=job,
+        pods=_pods(pods),
+        service_present=_present(service_meta, uid),
+        secret_present=_present(secret_meta, uid),
+        foreign=tuple(dict.fromkeys([*strangers, *memory.foreign])),
+        training=training(uid),
+        refusals=memory.refusals or None,
+        answers=memory.answers,
+    )
+
+
+def _present(found: Mapping[str, Any] | None, uid: str) -> bool:
+    return found is not None and is_ours(found["metadata"], uid)
+
+
+def _pods(pods: Iterable[Json]) -> tuple[PodSeen, ...]:
+    """Sorted by name, without those that cannot be read."""
+    found = []
+    for pod in pods:
+        try:
+            found.append(pod_seen(pod))
+        except NotAPodOfAJobError as error:
+            logger.warning("Ignored pod %s/%s: %s", pod["metadata"]["namespace"], pod["metadata"]["name"], error)
+    return tuple(sorted(found, key=lambda pod: pod.name))

@@ -1,0 +1,120 @@
+"""One pass over a job: observe, decide, carry out; nothing else is decided here."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from heterotrain_operator.job.carry_out import Outcome, Request, Tools, carry_out
+from heterotrain_operator.job.decision import Decision
+from heterotrain_operator.job.event_log import EventLog
+from heterotrain_operator.job.memory import JobKey, Memory
+from heterotrain_operator.job.names import secret_name
+from heterotrain_operator.job.observe import observe
+from heterotrain_operator.job.observed import Observed
+from heterotrain_operator.job.secret import BrokenSecretError, operator_credentials
+from heterotrain_operator.job.settings import JobSettings
+from heterotrain_operator.kube import Kube
+from heterotrain_operator.link import Links, coordinator_target
+from heterotrain_operator.settings import OperatorSettings
+from heterotrain_operator.supervisor import Pass
+from heterotrain_operator.watch_ledger import Version
+from heterotrain_rpc.certificates import Credentials
+
+logger = logging.getLogger(__name__)
+
+Decide = Callable[[Observed, JobSettings, datetime], Decision]
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What passes act on and are decided by."""
+
+    kube: Kube
+    links: Links
+    decide: Decide
+    settings: OperatorSettings
+    job_settings: JobSettings
+    now: Callable[[], datetime]
+    wake: Callable[[JobKey], None]
+    saw_pods: Callable[[str, Sequence[Version]], None]
+    """Told which pods of a job (by its UID) a pass saw, to compare it with what the watch brings."""
+    forget: Callable[[str], None]
+    """Told that a job (by its UID) is no more."""
+
+
+class Reconciler:
+    """Makes passes. The supervisor sees to it that a job has one at a time."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._memories: dict[JobKey, Memory] = {}
+        self._rungs: dict[JobKey, str] = {}
+
+    async def run(self, key: JobKey) -> Pass:
+        """One pass; raises what the outside raises, for the supervisor to judge."""
+        world = self._world
+        observed = await observe(world.kube, key, lambda uid: self._memory(key, uid), world.links.seen, world.saw_pods)
+        if observed is None:
+            self._forget(key)
+            return Pass(gone=True)
+        memory = self._memory(key, observed.job["metadata"]["uid"])
+        now = world.now()
+        decision = world.decide(observed, world.job_settings, now)
+        self._explain(key, decision)
+        self._keep_link(key, memory, observed)
+        tools = Tools(
+            kube=world.kube,
+            events=memory.events,
+            send=lambda request: self._send(memory, request),
+            concurrent_creates=world.settings.concurrent_creates,
+        )
+        outcome = await carry_out(decision, observed, tools, now)
+        news = self._remember(memory, outcome)
+        if outcome.error is not None:
+            raise outcome.error
+        return Pass(wake_at=decision.wake_at, again=news)
+
+    def _memory(self, key: JobKey, uid: str) -> Memory:
+        memory = self._memories.get(key)
+        if memory is None or memory.uid != uid:
+            # A new job of that name: nothing of the old one counts.
+            self._forget(key)
+            memory = Memory(uid, EventLog(timedelta(seconds=self._world.settings.event_repeat_seconds)))
+            self._memories[key] = memory
+        return memory
+
+    def _forget(self, key: JobKey) -> None:
+        memory = self._memories.pop(key, None)
+        self._rungs.pop(key, None)
+        if memory is not None:
+            self._world.links.close(memory.uid)
+            self._world.forget(memory.uid)
+
+    def _remember(self, memory: Memory, outcome: Outcome) -> bool:
+        """Keep the outcome; true if it says something that the status does not say yet."""
+        foreign = tuple(sorted(outcome.foreign))
+        news = dict(memory.refusals) != outcome.refusals or memory.foreign != foreign
+        memory.refusals, memory.foreign = outcome.refusals, foreign
+        return news and bool(outcome.refusals or foreign)
+
+    def _explain(self, key: JobKey, decision: Decision) -> None:
+        changed = self._rungs.get(key) != decision.why
+        self._rungs[key] = decision.why
+        logger.log(logging.INFO if changed else logging.DEBUG, "Job %s: %s.", key, decision.why or "nothing to do")
+
+    def _keep_link(self, key: JobKey, memory: Memory, observed: Observed) -> None:
+        async def credentials() -> Credentials:
+            name = secret_name(key.name, memory.uid)
+            secret = await self._world.kube.get_secret(key.namespace, name)
+            if secret is None:
+                raise BrokenSecretError(f"Secret {key.namespace}/{name} does not exist")
+            return operator_credentials(secret)
+
+        target = coordinator_target(observed.pods)
+        self._world.links.keep(memory.uid, target, credentials, lambda: self._world.wake(key))
+
+    def _send(self, memory: Memory, request: Request) -> None:
+        self._world.links.send(memory.uid, request, memory.remember_answer)

@@ -1,0 +1,113 @@
+"""From the API's JSON to what a pass sees. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal
+
+from heterotrain_api.contract import GROUP, Label, Role
+from heterotrain_api.v1alpha1 import KIND
+from heterotrain_operator.job.observed import ContainerEnd, ContainerSeen, PodSeen
+
+Json = Mapping[str, Any]
+
+
+class NotAPodOfAJobError(ValueError):
+    """The labels of a pod do not say what it is; somebody changed them."""
+
+
+def controller(metadata: Json) -> Json | None:
+    """The owner reference that controls the object, if any."""
+    return next((ref for ref in metadata.get("ownerReferences") or () if ref.get("controller")), None)
+
+
+def is_ours(metadata: Json, job_uid: str) -> bool:
+    """Whether just this job controls the object: not one of the same name before it."""
+    owner = controller(metadata)
+    return owner is not None and owner.get("uid") == job_uid
+
+
+def job_of(metadata: Json) -> str | None:
+    """Name of the job that controls the object, if one does."""
+    owner = controller(metadata)
+    if owner is None or owner.get("kind") != KIND or not str(owner.get("apiVersion")).startswith(f"{GROUP}/"):
+        return None
+    return str(owner["name"])
+
+
+def pod_seen(pod: Json) -> PodSeen:
+    """Read a pod; raises `NotAPodOfAJobError`."""
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    labels = metadata.get("labels") or {}
+    try:
+        role, group = Role(labels[Label.ROLE]), labels[Label.GROUP]
+        index, attempt = int(labels[Label.INDEX]), int(labels[Label.ATTEMPT])
+    except (KeyError, ValueError) as error:
+        raise NotAPodOfAJobError(f"label of pod {metadata['name']} is missing or wrong: {error}") from None
+    conditions = {c["type"]: c for c in status.get("conditions") or ()}
+    statuses = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    containers = tuple(_container(container) for container in statuses)
+    return PodSeen(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        role=role,
+        group=group,
+        index=index,
+        attempt=attempt,
+        phase=status.get("phase") or "Unknown",
+        node=(pod.get("spec") or {}).get("nodeName") or "",
+        ip=status.get("podIP") or "",
+        ready=_holds(conditions.get("Ready")),
+        deleting="deletionTimestamp" in metadata,
+        created_at=datetime.fromisoformat(metadata["creationTimestamp"]),
+        containers=containers,
+        unschedulable=_unschedulable(conditions.get("PodScheduled")),
+        disrupted=_disruption(conditions.get("DisruptionTarget"), status, containers),
+        message=status.get("message") or "",
+    )
+
+
+def _container(status: Json) -> ContainerSeen:
+    state = status.get("state") or {}
+    kind: Literal["waiting", "running", "terminated"]
+    for kind in ("waiting", "running", "terminated"):
+        if kind not in state:
+            continue
+        detail = state[kind] or {}
+        match kind:
+            case "waiting":
+                return ContainerSeen(status["name"], kind, detail.get("reason") or "", detail.get("message") or "")
+            case "running":
+                return ContainerSeen(status["name"], kind)
+            case "terminated":
+                return ContainerSeen(status["name"], kind, end=_end(detail))
+    return ContainerSeen(status["name"], "unknown")
+
+
+def _end(detail: Json) -> ContainerEnd:
+    finished = detail.get("finishedAt")
+    return ContainerEnd(
+        exit_code=int(detail["exitCode"]),
+        reason=detail.get("reason") or "",
+        message=detail.get("message") or "",
+        finished_at=datetime.fromisoformat(finished) if finished else None,
+    )
+
+
+def _holds(condition: Json | None) -> bool:
+    return condition is not None and condition.get("status") == "True"
+
+
+def _unschedulable(scheduled: Json | None) -> str:
+    if scheduled is None or scheduled.get("status") != "False" or scheduled.get("reason") != "Unschedulable":
+        return ""
+    return scheduled.get("message") or "no node fits"
+
+
+def _disruption(target: Json | None, status: Json, containers: tuple[ContainerSeen, ...]) -> str:
+    if target is not None and _holds(target):
+        return target.get("reason") or "DisruptionTarget"
+    ended = any(container.end is not None for container in containers)
+    # Evicted by the kubelet, refused by it, or lost with its node: the pod failed, none of its processes did.
+    return (status.get("reason") or "") if status.get("phase") == "Failed" and not ended else ""

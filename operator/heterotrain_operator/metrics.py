@@ -1,0 +1,98 @@
+"""The operator's own metrics, and the small server that shows them.
+
+The server runs in a thread of its own, so that it answers while the event loop does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app, start_http_server
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+WATCHED: Final = ("jobs", "pods")
+"""What is watched, as the label ``resource``."""
+
+
+class Metrics:
+    """One set per operator, in its own registry: two operators in one process do not count together."""
+
+    def __init__(self) -> None:
+        self.registry: Final = CollectorRegistry()
+        self.passes: Final = Counter(
+            "heterotrain_operator_passes", "Passes over a job, whatever came of them.", registry=self.registry
+        )
+        self.pass_seconds: Final = Histogram(
+            "heterotrain_operator_pass_seconds",
+            "Time that a pass took, from the first read to the last write.",
+            buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 120),
+            registry=self.registry,
+        )
+        self.pass_errors: Final = Counter(
+            "heterotrain_operator_pass_errors", "Passes that failed.", ["reason"], registry=self.registry
+        )
+        self.requests: Final = Counter(
+            "heterotrain_operator_api_requests",
+            "Requests to the API server; code 0: no answer.",
+            ["verb", "resource", "code"],
+            registry=self.registry,
+        )
+        self.jobs: Final = Gauge("heterotrain_operator_jobs", "Jobs that are attended.", registry=self.registry)
+        self._age: Final = Gauge(
+            "heterotrain_operator_watch_event_age_seconds",
+            "Time since the watch last delivered an event.",
+            ["resource"],
+            registry=self.registry,
+        )
+        self._lag: Final = Gauge(
+            "heterotrain_operator_watch_lag_seconds",
+            "For how long the watch has withheld what a list has shown; 0: it has not.",
+            ["resource"],
+            registry=self.registry,
+        )
+
+    def follow(self, resource: str, age: Callable[[], float], lag: Callable[[], float]) -> None:
+        """Ask `age` and `lag`, in seconds, whenever the metrics are read; called in the server's thread."""
+        self._age.labels(resource).set_function(age)
+        self._lag.labels(resource).set_function(lag)
+
+    def writes(self) -> int:
+        """How many writes were asked of the API server so far, whatever came of them."""
+        return int(
+            sum(
+                sample.value
+                for metric in self.requests.collect()
+                for sample in metric.samples
+                if sample.name.endswith("_total") and sample.labels["verb"] in WRITES
+            )
+        )
+
+
+WRITES: Final = frozenset({"create", "update", "patch", "delete"})
+
+
+def serve(metrics: Metrics, port: int, ready: Callable[[], bool]) -> Callable[[], None]:
+    """Serve ``/metrics`` and ``/readyz`` until the function returned is called."""
+    server, thread = start_http_server(port, registry=metrics.registry)
+    server.set_app(_with_readiness(make_wsgi_app(metrics.registry), ready))
+
+    def stop() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join(5)
+
+    return stop
+
+
+def _with_readiness(app: WSGIApplication, ready: Callable[[], bool]) -> WSGIApplication:
+    def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[Any]:
+        if environ["PATH_INFO"] != "/readyz":
+            return app(environ, start_response)
+        status, text = ("200 OK", b"ready\n") if ready() else ("503 Service Unavailable", b"not ready\n")
+        start_response(status, [("Content-Type", "text/plain")])
+        return [text]
+
+    return answer

@@ -1,0 +1,177 @@
+"""The running operator: what the handlers call, put together from its parts. No kopf here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, Final
+
+from heterotrain_api.contract import Label
+from heterotrain_operator.errors import ApiError, ApiUnreachableError
+from heterotrain_operator.job.memory import JobKey
+from heterotrain_operator.job.reconcile import Decide, Reconciler, World
+from heterotrain_operator.job.seen import is_ours, job_of
+from heterotrain_operator.job.settings import JobSettings
+from heterotrain_operator.kube import Kube, connect
+from heterotrain_operator.link import Links
+from heterotrain_operator.metrics import Metrics, serve
+from heterotrain_operator.settings import OperatorSettings
+from heterotrain_operator.sources import Sources
+from heterotrain_operator.supervisor import Supervisor
+from heterotrain_operator.watch_ledger import Version, WatchLedger, version_of
+
+logger = logging.getLogger(__name__)
+
+STARTING_SECONDS: Final = 2.0
+
+
+class CannotStartError(Exception):
+    """The operator cannot do its work here; the message says what to do."""
+
+
+class Operator:
+    """Started once, stopped once. Events and questions come on its event loop."""
+
+    def __init__(
+        self, settings: OperatorSettings, job_settings: JobSettings, decide: Decide, sources: Sources | None = None
+    ) -> None:
+        self._settings = settings
+        self._job_settings = job_settings
+        self._decide = decide
+        self._sources = sources or Sources()
+        self._exit = AsyncExitStack()
+        self._loop_task: asyncio.Task[None] | None = None
+        self.metrics: Final = Metrics()
+        self._time: Callable[[], float] = asyncio.get_running_loop().time
+        self._jobs: Final = WatchLedger(self._time())
+        self._pods: Final = WatchLedger(self._time())
+        self._supervisor: Supervisor | None = None
+        self._kube: Kube | None = None
+
+    async def start(self) -> None:
+        """Connect, wait until the API server answers, begin to attend jobs. Raises `CannotStartError`."""
+        settings, sources = self._settings, self._sources
+        kube = await self._exit.enter_async_context(connect(self.metrics, settings.request_timeout_seconds))
+        self._kube = kube
+        await self._first_contact(kube)
+        links = Links(settings, sources.now, sources.random)
+        self._exit.push_async_callback(links.close_all)
+        world = World(
+            kube=kube,
+            links=links,
+            decide=self._decide,
+            settings=settings,
+            job_settings=self._job_settings,
+            now=sources.now,
+            wake=self.wake,
+            saw_pods=self._saw_pods,
+            forget=self._pods.forget,
+        )
+        reconciler = Reconciler(world)
+        self._supervisor = Supervisor(
+            reconciler.run,
+            self._list_jobs,
+            settings=settings,
+            metrics=self.metrics,
+            now=sources.now,
+            random=sources.random,
+        )
+        self._exit.push_async_callback(self._supervisor.stop)
+        self._loop_task = asyncio.create_task(self._supervisor.run(), name="supervisor")
+        self._exit.push_async_callback(self._end_loop, self._loop_task)
+        for resource, ledger in (("jobs", self._jobs), ("pods", self._pods)):
+            self.metrics.follow(resource, _asked(ledger.age, self._time), ledger.lag)
+        if settings.metrics_port:
+            self._exit.callback(serve(self.metrics, settings.metrics_port, self.ready))
+
+    async def stop(self) -> None:
+        """Leave everything as it is: jobs go on without the operator."""
+        await self._exit.aclose()
+
+    def wake(self, key: JobKey) -> None:
+        """A pass for the job, soon."""
+        if self._supervisor is not None:
+            self._supervisor.wake(key)
+
+    def job_event(self, kind: str | None, job: Mapping[str, Any]) -> None:
+        """The watch brought a job: new, changed, or deleted (`kind`: ``DELETED``)."""
+        meta = job["metadata"]
+        self._jobs.delivered(meta["namespace"], version_of(meta), deleted=kind == "DELETED", now=self._time())
+        self.wake(JobKey(meta["namespace"], meta["name"]))
+
+    def pod_event(self, kind: str | None, pod: Mapping[str, Any]) -> None:
+        """The watch brought a pod of some job."""
+        meta = pod["metadata"]
+        job_uid = meta["labels"][Label.JOB_UID]  # the watch selects by it
+        gone = kind == "DELETED" or not is_ours(meta, job_uid)
+        self._pods.delivered(job_uid, version_of(meta), deleted=gone, now=self._time())
+        name = job_of(meta)
+        if name is not None:
+            self.wake(JobKey(meta["namespace"], name))
+
+    def ready(self) -> bool:
+        """All jobs are known and attended; asked in another thread."""
+        return self._supervisor is not None and self._supervisor.listed
+
+    def trouble(self) -> str | None:
+        """Why the process should be started anew; `None`: it should not.
+
+        An API server that does not answer is no reason: a new process would not reach it either.
+        """
+        now = self._time()
+        if self._loop_task is not None and self._loop_task.done():
+            return "the supervisor has ended"
+        if self._supervisor is not None and now - self._supervisor.beat > self._settings.loop_stuck_seconds:
+            return f"the supervisor has not come round for {now - self._supervisor.beat:.0f} s"
+        for resource, ledger in (("jobs", self._jobs), ("pods", self._pods)):
+            lag = ledger.lag()
+            if lag > self._settings.watch_stale_seconds:
+                return f"the watch of {resource} has withheld an event for {lag:.0f} s"
+        return None
+
+    async def _first_contact(self, kube: Kube) -> None:
+        while True:
+            try:
+                for namespace in self._settings.namespaces or (None,):
+                    await kube.list_job_metadata(namespace)
+            except ApiUnreachableError as error:
+                logger.warning("The API server does not answer yet: %s", error)
+            except ApiError as error:
+                if error.status == 404:
+                    raise CannotStartError(
+                        "the cluster does not know HeteroTrainJobs: install the CRD, "
+                        "for example with kubectl apply -f crds/heterotrainjobs.yaml"
+                    ) from None
+                if error.is_refusal:
+                    raise CannotStartError(
+                        f"the operator may not list HeteroTrainJobs; give its service account the chart's role: {error}"
+                    ) from None
+                logger.warning("The API server does not answer as it should yet: %s", error)
+            else:
+                return
+            await asyncio.sleep(STARTING_SECONDS)
+
+    async def _list_jobs(self) -> list[JobKey]:
+        assert self._kube is not None  # noqa: S101  # set before the supervisor, which calls this, is made
+        found: list[Mapping[str, Any]] = []
+        for namespace in self._settings.namespaces or (None,):
+            found += [job["metadata"] for job in await self._kube.list_job_metadata(namespace)]
+        by_namespace: dict[str, list[Version]] = {scope: [] for scope in self._jobs.scopes}
+        for meta in found:
+            by_namespace.setdefault(meta["namespace"], []).append(version_of(meta))
+        for scope, versions in by_namespace.items():
+            self._jobs.listed(scope, versions, self._time())
+        return [JobKey(meta["namespace"], meta["name"]) for meta in found]
+
+    def _saw_pods(self, job_uid: str, pods: Sequence[Version]) -> None:
+        self._pods.listed(job_uid, pods, self._time())
+
+    async def _end_loop(self, task: asyncio.Task[None]) -> None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _asked(question: Callable[[float], float], time: Callable[[], float]) -> Callable[[], float]:
+    return lambda: question(time())
