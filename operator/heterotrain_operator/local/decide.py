@@ -78,6 +78,9 @@ class Limits:
     """From the start of the workers until training begins."""
     collect_seconds: float = 2.0
     """From the first failure until the job is called failed: the others' exits may hold the real cause."""
+    leave_seconds: float = 6.0
+    """The same for a worker that has told the coordinator its error: it is on its way out, and its exit code comes
+    with it."""
     linger_seconds: float = 15.0
     """From the coordinator's outcome until processes that have not ended are told to."""
     stop_seconds: float = 15.0
@@ -143,12 +146,18 @@ def decide(seen: Observed, limits: Limits) -> Verdict:
     if seen.outcome is not None:
         failed.append(seen.outcome_seen)
     if failed:
-        if seen.running and seen.now - min(failed) < limits.collect_seconds:
+        if seen.running and seen.now - min(failed) < _collect_seconds(seen, limits):
             return Wait()
         cause = root_cause(seen.exits, _reported(seen.outcome, seen.lost))
         return End(state=State.FAILED, cause=cause or Cause(reason=Reason.COORDINATOR_FAILED, message="the job failed"))
     cause = _ended_early(seen, limits) or _too_late(seen, limits)
     return Wait() if cause is None else End(state=State.FAILED, cause=cause)
+
+
+def _collect_seconds(seen: Observed, limits: Limits) -> float:
+    reported = seen.outcome is not None and seen.outcome.reason == Reason.WORKER_FAILED
+    leaving = reported and not seen.lost.isdisjoint(seen.running)
+    return limits.leave_seconds if leaving else limits.collect_seconds
 
 
 def _while_stopping(seen: Observed, limits: Limits) -> Verdict:

@@ -18,7 +18,9 @@ from heterotrain_operator.local.decide import (
     decide,
 )
 
-LIMITS = Limits(startup_seconds=120, collect_seconds=2, linger_seconds=10, stop_seconds=15, silence_seconds=60)
+LIMITS = Limits(
+    startup_seconds=120, collect_seconds=2, leave_seconds=6, linger_seconds=10, stop_seconds=15, silence_seconds=60
+)
 TRAINING = Observed(
     now=100.0,
     job_started=0.0,
@@ -30,6 +32,7 @@ TRAINING = Observed(
 STARTING = replace(TRAINING, progress=Progress.STARTING, absent=frozenset({"cpu-1"}))
 SUCCEEDED = Outcome(state=State.SUCCEEDED, reason="Completed", message="3 epochs", rounds=9, samples=72)
 FAILED = Outcome(state=State.FAILED, reason="WorkerLost", message="worker cpu-1 is lost")
+TOLD = Outcome(state=State.FAILED, reason="WorkerFailed", message="worker cpu-1 failed: ValueError: x")
 STOPPED = Outcome(state=State.STOPPED, reason="StopRequested", message="stopped by the user")
 
 
@@ -64,6 +67,28 @@ LEFT = ended("cpu-1", Kind.WORKER, 0, 95.0)
             replace(TRAINING, outcome=FAILED, outcome_seen=90.0),
             failed("WorkerLost", "worker cpu-1 is lost", "coordinator"),
             id="the coordinator's failure counts if no process tells more",
+        ),
+        pytest.param(
+            replace(TRAINING, outcome=TOLD, outcome_seen=95.0, lost=frozenset({"cpu-1"})),
+            Wait(),
+            id="a worker that has told its error is on its way out: its exit code is waited for a little longer",
+        ),
+        pytest.param(
+            replace(TRAINING, outcome=TOLD, outcome_seen=93.0, lost=frozenset({"cpu-1"})),
+            failed(Reason.WORKER_FAILED, "worker cpu-1 failed: ValueError: x", "cpu-1"),
+            id="but not for ever",
+        ),
+        pytest.param(
+            replace(
+                TRAINING,
+                outcome=TOLD,
+                outcome_seen=95.0,
+                lost=frozenset({"cpu-1"}),
+                exits=(RAISED,),
+                running=("ps-0", "cpu-0"),
+            ),
+            RAISED_END,
+            id="once it is out nothing more is waited for",
         ),
         pytest.param(
             replace(TRAINING, outcome=FAILED, outcome_seen=90.0, lost=frozenset({"cpu-1"})),
