@@ -42,6 +42,8 @@ SERVER_OPTIONS: Final[Options] = (
     ("grpc.max_concurrent_streams", CONCURRENT_STREAMS),
     # Below the clients' keepalive, else the server would answer their pings with GOAWAY.
     ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_MILLISECONDS // 2),
+    # A busy machine delivers pings in bursts: that must not end a session.
+    ("grpc.http2.max_ping_strikes", 0),
     # Two servers on one port would share its connections at random instead of failing to start.
     ("grpc.so_reuseport", 0),
 )
