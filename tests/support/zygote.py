@@ -105,12 +105,14 @@ def _become(order: dict[str, Any]) -> None:
 
 
 def _main() -> None:
+    import torch
 
     import heterotrain.coordinator.coordinator
     import heterotrain.job
     import heterotrain.joining
     import heterotrain.ps.service  # noqa: F401
 
+    torch.optim.SGD([torch.zeros(1)])  # loads as much again as PyTorch itself
     gc.collect()
     gc.freeze()  # forked processes neither copy nor, at their end, collect what is loaded here
     for line in iter(sys.stdin.readline, ""):
