@@ -39,6 +39,7 @@ class RealJob:
     num_shards: int = 2
     seed: int = 7
     stop: StopConfig = field(default_factory=StopConfig)
+    shard_program: tuple[str, ...] = ("-m", "heterotrain.ps")
     workers: dict[str, Process] = field(default_factory=dict)
     shards: list[Process] = field(default_factory=list)
 
@@ -46,9 +47,7 @@ class RealJob:
         self.folder.mkdir(exist_ok=True)
         ports = ["--control-port", "0", "--tensor-port", "0", "--threads", "1"]
         for i in range(self.num_shards):
-            self.shards.append(
-                self._start(ps_name(i), Role.PS, ["-m", "heterotrain.ps", "--host", "127.0.0.1", *ports])
-            )
+            self.shards.append(self._start(ps_name(i), Role.PS, [*self.shard_program, "--host", "127.0.0.1", *ports]))
         path = self.folder / "config.json"
         path.write_text(self._config().model_dump_json())
         own = {Env.CONFIG: str(path), Env.TERMINATION_LOG: str(self.folder / "outcome.json")}
