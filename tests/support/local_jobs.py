@@ -62,7 +62,7 @@ def start(folder: Path, *arguments: str, real: bool = False) -> subprocess.Popen
     )  # fmt: skip
 
 
-def heterotrain(folder: Path, *arguments: str, real: bool = False, timeout_seconds: float = 50.0) -> tuple[int, str]:
+def heterotrain(folder: Path, *arguments: str, real: bool = False, timeout_seconds: float = 100.0) -> tuple[int, str]:
     """Run ``heterotrain`` to its end; returns exit code and output."""
     process = start(folder, *arguments, real=real)
     try:

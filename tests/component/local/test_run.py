@@ -12,6 +12,9 @@ import pytest
 
 from support.local_jobs import heterotrain, start, write_job
 
+pytestmark = pytest.mark.timeout(240)
+"""A run is half a dozen interpreters that start: slow where many tests share a machine."""
+
 MEMORY = [{"name": "cpu", "replicas": 2, "resources": {"limits": {"memory": "200Mi"}}}]
 
 
