@@ -116,9 +116,9 @@ def pods(*changed: PodSeen, without: tuple[str, ...] = (), names: tuple[str, ...
 
 
 def make_state(
-    phase: control_pb2.Phase = TRAINING,
+    phase: control_pb2.Phase.ValueType = TRAINING,
     *,
-    workers: Mapping[str, control_pb2.WorkerPhase] | None = None,
+    workers: Mapping[str, control_pb2.WorkerPhase.ValueType] | None = None,
     events: tuple[control_pb2.Event, ...] = (),
     generation: int = 1,
     effective_round: int = 0,

@@ -58,7 +58,7 @@ def not_ready(seconds: float) -> Any:
 LOST = outcome("Failed", "WorkerLost", "worker cpu-1 is lost: the stream broke")
 FAILED = outcome("Failed", "WorkerFailed", "worker cpu-1 failed: ValueError: no such column")
 TRAINED = make_job(status=training_status())
-RUNNING = {"training": seen(make_state())}
+RUNNING: dict[str, Any] = {"training": seen(make_state())}
 
 
 class Ended(NamedTuple):
@@ -248,7 +248,10 @@ ENDED = [
             "job": make_job(),
             "pods": pods(make_pod("cpu-1", phase="Succeeded", trainer=make_end(0))),
             "training": seen(
-                make_state(WAITING, workers={"cpu-0": control_pb2.WORKER_PHASE_JOINED, "cpu-1": 1})  # absent
+                make_state(
+                    WAITING,
+                    workers={"cpu-0": control_pb2.WORKER_PHASE_JOINED, "cpu-1": control_pb2.WORKER_PHASE_ABSENT},
+                )
             ),
         },
         "WorkerFailed",
