@@ -15,9 +15,10 @@ from rich.console import Console
 from heterotrain_api.contract import ExitCode
 from heterotrain_api.v1alpha1 import HeteroTrainJobSpec
 from heterotrain_operator.commands.errors import CommandError
+from heterotrain_operator.job.last_words import last_words
+from heterotrain_operator.job.outcome import State
 from heterotrain_operator.job.trainer_config import worker_configs, worker_slots
-from heterotrain_operator.local.cause import last_words
-from heterotrain_operator.local.decide import Limits, State
+from heterotrain_operator.local.decide import Limits
 from heterotrain_operator.local.job_folder import JobFolder
 from heterotrain_operator.local.manifest import LoadedJob, ManifestError, load_job, without_meaning_here
 from heterotrain_operator.local.process_plan import ProcessPlan

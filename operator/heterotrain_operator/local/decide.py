@@ -5,60 +5,15 @@ The runner (`heterotrain_operator.local.runner`) observes, calls `decide`, and c
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
 from heterotrain_api.conditions import Reason
 from heterotrain_api.contract import ExitCode
+from heterotrain_operator.job.outcome import Outcome, State
 from heterotrain_operator.local.cause import Cause, Exit, Kind, root_cause
-
-
-class State(StrEnum):
-    """How a job ended."""
-
-    SUCCEEDED = "Succeeded"
-    FAILED = "Failed"
-    STOPPED = "Stopped"
-
-    @property
-    def exit_code(self) -> ExitCode:
-        """Exit code of ``heterotrain run``."""
-        return {State.SUCCEEDED: ExitCode.SUCCEEDED, State.FAILED: ExitCode.FAILED, State.STOPPED: ExitCode.STOPPED}[
-            self
-        ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """The coordinator's last word, from the file named by `Env.TERMINATION_LOG`."""
-
-    state: State
-    reason: str = ""
-    message: str = ""
-    rounds: int = 0
-    samples: int = 0
-    reported: Mapping[str, float] = field(default_factory=dict)
-    model: str = ""
-
-    @classmethod
-    def from_json(cls, text: str) -> Outcome:
-        """Read the file's content; raises `ValueError` if it is not an outcome."""
-        try:
-            data = json.loads(text)
-            return cls(
-                state=State(data["state"]),
-                reason=str(data.get("reason") or ""),
-                message=str(data.get("message") or ""),
-                rounds=int(data.get("rounds") or 0),
-                samples=int(data.get("samples") or 0),
-                reported={str(name): float(value) for name, value in (data.get("reported") or {}).items()},
-                model=str(data.get("model") or ""),
-            )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"not an outcome: {error}") from error
 
 
 class Progress(StrEnum):

@@ -13,6 +13,7 @@ from typing import Final
 from heterotrain_api.contract import Env, ps_name
 from heterotrain_api.v1alpha1 import HeteroTrainJob, Resources
 from heterotrain_operator.job.trainer_config import (
+    THREAD_VARIABLES,
     Membership,
     WorkerSlot,
     coordinator_environment,
@@ -27,7 +28,6 @@ from heterotrain_operator.local.supervisor import Command
 
 COORDINATOR: Final = "coordinator"
 LOOPBACK: Final = "127.0.0.1"
-THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _OWN_VARIABLES: Final = frozenset(value for name, value in vars(Env).items() if name.isupper())
 _PYTHON_NAMES: Final = frozenset({"python", "python3"})
 

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import math
-import re
-from decimal import Decimal
 from typing import Final
 
-_SUFFIXES: Final = {
-    "": Decimal(1),
-    "m": Decimal("0.001"),
-    **{suffix: Decimal(10 ** (3 * (n + 1))) for n, suffix in enumerate("kMGTPE")},
-    **{f"{suffix}i": Decimal(2 ** (10 * (n + 1))) for n, suffix in enumerate("KMGTPE")},
-}
-_QUANTITY: Final = re.compile(
-    r"(?P<number>\d+(?:\.\d*)?|\.\d+)(?:(?P<exponent>[eE][+-]?\d+)|(?P<suffix>[numkMGTPE]|[KMGTPE]i))?"
-)
+from heterotrain_operator.job.quantity import parse_quantity
+
+_PARTS_OF_A_BYTE: Final = ("n", "u")
+"""Suffixes that a quantity may have and an amount of memory does not."""
 
 
 def parse_bytes(text: str | float) -> int:
     """Return the bytes that a memory quantity stands for, rounded up; raises `ValueError` if it is none."""
-    match = _QUANTITY.fullmatch(str(text).strip())
-    if match is None or (match["suffix"] or "") not in _SUFFIXES:
+    try:
+        amount = parse_quantity(text)
+    except ValueError:
+        amount = None
+    if amount is None or str(text).strip().endswith(_PARTS_OF_A_BYTE):
         raise ValueError(f"{text!r} is not an amount of memory; write for example 512Mi or 2Gi")
-    return math.ceil(Decimal(match["number"] + (match["exponent"] or "")) * _SUFFIXES[match["suffix"] or ""])
+    return math.ceil(amount)
 
 
 def format_bytes(count: int) -> str:

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from heterotrain_operator.job.outcome import Outcome, State
 from heterotrain_operator.local.cause import Cause
-from heterotrain_operator.local.decide import Outcome, State
 from heterotrain_operator.local.progress import waiting_seconds
 from heterotrain_operator.local.watch import HistoryPoint
 from heterotrain_rpc import control_pb2

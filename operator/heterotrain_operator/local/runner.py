@@ -19,8 +19,9 @@ from typing import Any, Final
 import psutil
 
 from heterotrain_api.trainer_config import ShardConfig
+from heterotrain_operator.job.outcome import Outcome, State
 from heterotrain_operator.job.trainer_config import trainer_config
-from heterotrain_operator.local.decide import End, Limits, Observed, Outcome, Progress, State, decide
+from heterotrain_operator.local.decide import End, Limits, Observed, Progress, decide
 from heterotrain_operator.local.process_plan import COORDINATOR, LOOPBACK, ProcessPlan, ready_ports
 from heterotrain_operator.local.progress import Display
 from heterotrain_operator.local.registry import Entry, Registry

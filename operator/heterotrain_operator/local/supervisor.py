@@ -20,8 +20,9 @@ from typing import Final, Self
 
 import psutil
 
+from heterotrain_operator.job.last_words import last_words
 from heterotrain_operator.local import guard, launcher
-from heterotrain_operator.local.cause import Exit, Kind, MemoryExcess, last_words
+from heterotrain_operator.local.cause import Exit, Kind, MemoryExcess
 
 LOG_TAIL_BYTES: Final = 64 * 1024
 MEMORY_INTERVAL_SECONDS: Final = 0.5

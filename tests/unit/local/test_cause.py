@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from heterotrain_api.conditions import Reason
-from heterotrain_operator.local.cause import Cause, Exit, Kind, MemoryExcess, last_words, root_cause, signal_name
+from heterotrain_operator.job.last_words import last_words
+from heterotrain_operator.local.cause import Cause, Exit, Kind, MemoryExcess, root_cause, signal_name
 
 LOST = Cause(reason="WorkerLost", message="worker cpu-2 is lost", process="coordinator")
 

@@ -5,14 +5,13 @@ from dataclasses import replace
 import pytest
 
 from heterotrain_api.conditions import Reason
+from heterotrain_operator.job.outcome import Outcome, State
 from heterotrain_operator.local.cause import Cause, Exit, Kind
 from heterotrain_operator.local.decide import (
     End,
     Limits,
     Observed,
-    Outcome,
     Progress,
-    State,
     Verdict,
     Wait,
     decide,

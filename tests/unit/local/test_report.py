@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from heterotrain_operator.job.outcome import Outcome, State
 from heterotrain_operator.local.cause import Cause
-from heterotrain_operator.local.decide import Outcome, State
 from heterotrain_operator.local.report import Record, balance_speed_up, build, markdown, summary_lines
 from heterotrain_operator.local.watch import HistoryPoint
 from heterotrain_rpc import control_pb2
