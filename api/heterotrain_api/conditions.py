@@ -200,7 +200,7 @@ REASONS: Final[dict[Reason, ReasonDoc]] = {
     Reason.MODEL_SAVED: ReasonDoc("The model is saved; status.model says where.", ""),
     Reason.MODEL_NOT_DURABLE: ReasonDoc(
         "The model lies in the pod of parameter server 0 and goes with it.",
-        "Copy it now; next time give spec.output.volume a claim.",
+        "Give spec.output.volume a claim. Until the pod is deleted, the file can be read on its node.",
     ),
     Reason.STOPPED: ReasonDoc("Somebody asked the job to stop; the model so far is saved.", ""),
     Reason.WORKER_FAILED: ReasonDoc(
