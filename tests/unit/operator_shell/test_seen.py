@@ -1,0 +1,185 @@
+"""From the API's JSON to what a pass sees."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from heterotrain_api.contract import Role
+from heterotrain_operator.job.names import owner_reference
+from heterotrain_operator.job.observed import ContainerEnd, ContainerSeen, PodSeen
+from heterotrain_operator.job.seen import NotAPodOfAJobError, is_ours, job_of, pod_seen
+
+UID = "6d0f3c1e-0000-4000-8000-000000000001"
+CREATED = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def pod(status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    labels = {"role": "worker", "group": "cpu", "index": "1", "attempt": "2"}
+    return {
+        "metadata": {
+            "name": "fashion-cpu-1-2",
+            "namespace": "default",
+            "uid": "pod-uid",
+            "creationTimestamp": "2026-01-01T12:00:00Z",
+            "labels": {f"heterotrain.io/{key}": value for key, value in labels.items()},
+            "ownerReferences": [owner_reference("fashion", UID)],
+        },
+        "spec": spec,
+        "status": status or {},
+    }
+
+
+def seen(**fields: Any) -> PodSeen:
+    base: dict[str, Any] = {
+        "name": "fashion-cpu-1-2",
+        "uid": "pod-uid",
+        "role": Role.WORKER,
+        "group": "cpu",
+        "index": 1,
+        "attempt": 2,
+        "phase": "Pending",
+        "node": "",
+        "ip": "",
+        "ready": False,
+        "deleting": False,
+        "created_at": CREATED,
+    }
+    return PodSeen(**(base | fields))
+
+
+def container(state: dict[str, Any], name: str = "trainer") -> dict[str, Any]:
+    return {"name": name, "state": state}
+
+
+def condition(kind: str, status: str, reason: str = "", message: str = "") -> dict[str, str]:
+    return {"type": kind, "status": status, "reason": reason, "message": message}
+
+
+KILLED = {"exitCode": 137, "reason": "OOMKilled", "finishedAt": "2026-01-01T12:05:00Z"}
+CASES = [
+    pytest.param(pod({"phase": "Pending"}), seen(), id="just created"),
+    pytest.param(pod(), seen(phase="Unknown"), id="not looked at by anybody yet"),
+    pytest.param(
+        pod({"phase": "Pending", "conditions": [condition("PodScheduled", "False", "Unschedulable", "0/3 nodes fit")]}),
+        seen(unschedulable="0/3 nodes fit"),
+        id="no node fits",
+    ),
+    pytest.param(
+        pod({"phase": "Pending", "conditions": [condition("PodScheduled", "False", "SchedulingGated", "gated")]}),
+        seen(),
+        id="held back by a scheduling gate, which is no complaint",
+    ),
+    pytest.param(
+        pod(
+            {
+                "phase": "Pending",
+                "containerStatuses": [container({"waiting": {"reason": "ErrImagePull", "message": "not found"}})],
+            },
+            nodeName="one",
+        ),
+        seen(node="one", containers=(ContainerSeen("trainer", "waiting", "ErrImagePull", "not found"),)),
+        id="its image cannot be pulled",
+    ),
+    pytest.param(
+        pod(
+            {
+                "phase": "Running",
+                "podIP": "10.0.0.7",
+                "conditions": [condition("Ready", "True")],
+                "initContainerStatuses": [container({"terminated": {"exitCode": 0, "reason": "Completed"}}, "init")],
+                "containerStatuses": [container({"running": {}}), container({}, "coordinator")],
+            },
+            nodeName="one",
+        ),
+        seen(
+            phase="Running",
+            node="one",
+            ip="10.0.0.7",
+            ready=True,
+            containers=(
+                ContainerSeen("init", "terminated", end=ContainerEnd(0, "Completed", "", None)),
+                ContainerSeen("trainer", "running"),
+                ContainerSeen("coordinator", "unknown"),
+            ),
+        ),
+        id="runs",
+    ),
+    pytest.param(
+        pod({"phase": "Failed", "containerStatuses": [container({"terminated": KILLED})]}),
+        seen(
+            phase="Failed",
+            containers=(
+                ContainerSeen(
+                    "trainer",
+                    "terminated",
+                    end=ContainerEnd(137, "OOMKilled", "", datetime(2026, 1, 1, 12, 5, tzinfo=UTC)),
+                ),
+            ),
+        ),
+        id="ran out of memory: no disruption",
+    ),
+    pytest.param(
+        pod({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}),
+        seen(phase="Failed", disrupted="Evicted", message="The node was low on resource: memory."),
+        id="evicted before a container ran",
+    ),
+    pytest.param(
+        pod(
+            {
+                "phase": "Failed",
+                "reason": "Terminated",
+                "conditions": [condition("DisruptionTarget", "True", "PreemptionByScheduler")],
+                "containerStatuses": [container({"terminated": KILLED})],
+            }
+        ),
+        seen(
+            phase="Failed",
+            disrupted="PreemptionByScheduler",
+            containers=(
+                ContainerSeen(
+                    "trainer",
+                    "terminated",
+                    end=ContainerEnd(137, "OOMKilled", "", datetime(2026, 1, 1, 12, 5, tzinfo=UTC)),
+                ),
+            ),
+        ),
+        id="preempted: its exit code does not matter",
+    ),
+]
+
+
+@pytest.mark.parametrize(("document", "want"), CASES)
+def test_pods(document: dict[str, Any], want: PodSeen) -> None:
+    assert pod_seen(document) == want
+
+
+def test_a_pod_that_is_being_deleted() -> None:
+    document = pod({"phase": "Running"})
+    document["metadata"]["deletionTimestamp"] = "2026-01-01T12:30:00Z"
+    assert pod_seen(document) == seen(phase="Running", deleting=True)
+
+
+@pytest.mark.parametrize("label", ["role", "group", "index", "attempt"])
+def test_a_pod_whose_labels_were_changed_cannot_be_read(label: str) -> None:
+    document = pod()
+    del document["metadata"]["labels"][f"heterotrain.io/{label}"]
+    with pytest.raises(NotAPodOfAJobError, match=f"pod fashion-cpu-1-2 .*{label}"):
+        pod_seen(document)
+
+
+def test_an_object_is_ours_only_if_just_this_job_controls_it() -> None:
+    reference = owner_reference("fashion", UID)
+    assert is_ours({"ownerReferences": [reference]}, UID)
+    assert not is_ours({"ownerReferences": [reference]}, "another job of the same name")
+    assert not is_ours({"ownerReferences": [reference | {"controller": False}]}, UID)
+    assert not is_ours({}, UID)
+
+
+def test_a_pod_tells_whose_it_is() -> None:
+    assert job_of(pod()["metadata"]) == "fashion"
+    assert job_of({"ownerReferences": [owner_reference("fashion", UID) | {"apiVersion": "batch/v1"}]}) is None
+    assert job_of({"ownerReferences": [owner_reference("fashion", UID) | {"kind": "Job"}]}) is None
+    assert job_of({}) is None
