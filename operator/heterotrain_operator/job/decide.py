@@ -111,9 +111,13 @@ def _why(view: View, made: Children, verdict: Verdict) -> str:
     elif conflicts(view):
         why = f"a name belongs to somebody else: {conflicts(view)[0]}"
     elif made.make:
-        why = f"{len(made.make)} pods are missing"
+        why = f"{_pods(len(made.make))} missing"
     elif made.delete:
-        why = f"{len(made.delete)} pods are too many"
+        why = f"{_pods(len(made.delete))} too many"
     else:
         why = "training" if view.began else "waiting for the start"
     return why
+
+
+def _pods(count: int) -> str:
+    return "1 pod is" if count == 1 else f"{count} pods are"

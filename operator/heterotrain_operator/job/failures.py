@@ -71,10 +71,11 @@ def fills(view: View, pods: Sequence[PodSeen]) -> PodSeen | None:
 def outlived_peer(view: View, pod: PodSeen) -> bool:
     """Whether a trainer ended only because the coordinator's pod was replaced before training began.
 
-    It is then as good as gone: a new one will find the new coordinator.
+    It is then as good as gone: a new one will find the new coordinator. Shards that a coordinator sends home end well.
     """
     end = trainer_end(pod)
-    if end is None or end.exit_code not in CONSEQUENCES:
+    sent_home = end is not None and pod.role is Role.PS and end.exit_code == ExitCode.SUCCEEDED
+    if end is None or not (sent_home or end.exit_code in CONSEQUENCES):
         return False
     coordinator = view.coordinator_pod
     if coordinator is None:

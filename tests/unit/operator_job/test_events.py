@@ -246,6 +246,14 @@ def test_events(case: Case) -> None:
         assert [e for e in again if e.reason not in ("PodsReplaced", "PodsEnded")] == [], "said once"
 
 
+def test_an_answer_is_not_told_again_with_later_figures() -> None:
+    status = written(60, status=TRAINED, **RUNNING, answers=(Answer("c", False, "no such worker"),))
+    assert [answer.id for answer in status.requests] == ["c"]
+    later = decided(make_job(status=status), pods(), training=seen(make_state(version=41)))
+    assert later.status is not None
+    assert later.events == ()
+
+
 def test_a_burst_names_some_and_counts_the_rest() -> None:
     job = make_job(workers=[{"name": "cpu", "replicas": 32}], globalBatchSize=64, status=ACCEPTED)
     decision = decided(job, (make_pod("ps-0"), make_pod("cpu-0"), make_pod("cpu-31")))

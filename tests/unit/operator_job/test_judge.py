@@ -224,6 +224,13 @@ ENDED = [
         ("fashion-cpu-1-1", Container.TRAINER, 4),
     ),
     Ended(
+        "the same, of a pod that was made a second before the coordinator's",
+        {"job": make_job(), "pods": pods(make_pod("ps-0", created=299), worker(4, message="refused"))},
+        "WorkerFailed",
+        "exited with code 4: refused",
+        ("fashion-cpu-1-1", Container.TRAINER, 4),
+    ),
+    Ended(
         "an init container that failed",
         {
             "job": make_job(),

@@ -35,6 +35,7 @@ from builders_operator import (
 from heterotrain_api.conditions import ConditionType, Reason
 from heterotrain_api.contract import Annotation
 from heterotrain_operator.job.decision import ApplyPlan, Decision, DeletePod, MakeSecret, SendCommand
+from heterotrain_rpc import control_pb2
 
 ACCEPTED, READY, TRAINING, PLAN, SUCCEEDED = ConditionType
 
@@ -95,7 +96,7 @@ CASES = [
     ),
     Case(
         "pods that could not be made are asked for again, and the refusal is said",
-        "1 pods are missing",
+        "1 pod is missing",
         {"pods": pods(without=("cpu-1",)), "refusals": {"cpu-1": "pods is forbidden: exceeded quota: small"}},
         want_made=("fashion-cpu-1-1",),
         want_said=(ACCEPTED, "False", "QuotaExceeded"),
@@ -229,8 +230,32 @@ ATTEMPTS: list[tuple[str, dict[str, Any], list[str]]] = [
         ["fashion-cpu-1-2"],
     ),
     (
+        "and so does a shard that it had sent home",
+        {
+            "job": make_job(parameterServers={"replicas": 2}),
+            "pods": (
+                *pods(make_pod("ps-0", attempt=2, created=5)),
+                make_pod("ps-1", phase="Succeeded", trainer=make_end(0, seconds_ago=7)),
+            ),
+        },
+        ["fashion-ps-1-2"],
+    ),
+    (
         "a worker that is finished is not replaced",
         {"job": make_job(), "pods": pods(make_pod("cpu-1", phase="Succeeded", trainer=make_end(0), deleting=True))},
+        [],
+    ),
+    (
+        "a worker that had finished before its pod was deleted is not replaced",
+        {
+            "job": make_job(status=training_status()),
+            "pods": pods(without=("cpu-1",)),
+            "training": seen(
+                make_state(
+                    workers={"cpu-0": control_pb2.WORKER_PHASE_TRAINING, "cpu-1": control_pb2.WORKER_PHASE_FINISHED}
+                )
+            ),
+        },
         [],
     ),
     (
@@ -256,6 +281,20 @@ def test_a_pod_that_waits_after_evictions_is_made_when_its_time_has_come() -> No
     early = decided(job, pods(*evicted), now=due - timedelta(seconds=1))
     assert (made(early), early.wake_at) == ([], due)
     assert made(decided(job, pods(*evicted), now=due)) == ["fashion-cpu-1-4"]
+
+
+def test_the_highest_attempt_is_remembered_once_all_pods_exist_together() -> None:
+    replaced = make_pod("cpu-1", attempt=3)
+    job = make_job(status=make_status(attempt=1))
+    assert status_of(decided(job, pods(replaced, without=("cpu-0",)))).attempt == 1
+    assert status_of(decided(job, pods(replaced))).attempt == 3
+
+
+def test_a_job_that_trains_was_accepted_whatever_became_of_its_finished_workers() -> None:
+    state = make_state(workers={"cpu-0": control_pb2.WORKER_PHASE_TRAINING, "cpu-1": control_pb2.WORKER_PHASE_FINISHED})
+    decision = decided(make_job(status=make_status()), pods(without=("cpu-1",)), training=seen(state))
+    assert condition(decision, ACCEPTED)[:2] == ("True", "Valid")
+    assert condition(decision, READY)[:2] == ("True", "AllPodsReady")
 
 
 def test_a_lost_secret_makes_all_pods_start_again_with_new_certificates() -> None:

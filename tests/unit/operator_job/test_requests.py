@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders_operator import (
@@ -136,6 +136,7 @@ JSON = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(JSON.map(json.dumps) | st.text(max_size=30))
 def test_any_annotation_is_read_or_refused_with_an_id_that_fits(text: str) -> None:
     for parse in (parse_plan, parse_command):
