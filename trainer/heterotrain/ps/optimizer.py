@@ -11,6 +11,8 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 import torch
@@ -81,6 +83,11 @@ def decode_group(name: str, text: str) -> dict[str, Hyperparameter]:
     Raises `ValueError` that names the key for unknown keys, for values that are not numbers, booleans, null or lists of
     numbers, for `differentiable`, and for what the real constructor refuses.
     """
+    return dict(_decoded(name, text))
+
+
+@lru_cache(maxsize=256)  # asked for in every round by every process; mostly nothing has changed
+def _decoded(name: str, text: str) -> Mapping[str, Hyperparameter]:
     cls = check_optimizer(name)
     known = _constructor_options(cls)
     values: dict[str, Hyperparameter] = {}
@@ -95,7 +102,8 @@ def decode_group(name: str, text: str) -> dict[str, Hyperparameter]:
         probe = cls([torch.zeros(1, requires_grad=True)], **values)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"optimizer `{name}` refuses {values}: {error}") from error
-    return {key: probe.defaults[key] for key in probe.defaults if key in known and key not in EXECUTION_OPTIONS}
+    kept = {key: probe.defaults[key] for key in probe.defaults if key in known and key not in EXECUTION_OPTIONS}
+    return MappingProxyType(kept)
 
 
 def state_bytes_per_element(name: str, values: Mapping[str, Hyperparameter], dtype: torch.dtype) -> int:
@@ -200,9 +208,10 @@ def _view(arena: torch.Tensor, slot: Slot) -> torch.Tensor:
     return elements(arena, slot.dtype, slot.offset, slot.num_elements)
 
 
-def _constructor_options(cls: OptimizerClass) -> dict[str, object]:
+@cache
+def _constructor_options(cls: OptimizerClass) -> Mapping[str, object]:
     """Names and defaults of what a class's constructor takes besides the parameters."""
-    return {k: p.default for k, p in inspect.signature(cls).parameters.items() if k != "params"}
+    return MappingProxyType({k: p.default for k, p in inspect.signature(cls).parameters.items() if k != "params"})
 
 
 def _plain(value: object) -> object:
