@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from heterotrain_rpc.control_pb2 import PHASE_TRAINING, CommandRequest, Plan, PlanShare, PlanVerdict
+from heterotrain_rpc.control_pb2 import PHASE_TRAINING, CommandRequest, Drain, Plan, PlanShare, PlanVerdict
 from support.real_job import SECONDS, RealJob
 from support.watching import control, state_now
 from support.zygote import Zygote, until
@@ -39,7 +39,7 @@ def test_the_coordinator_answers_while_shard_0_is_in_an_update(
         plan = Plan(shares=[PlanShare(worker="a-0", samples=2), PlanShare(worker="b-0", samples=6)])
         verdict = stub.Apply(plan, timeout=ANSWER_SECONDS)
         assert verdict == PlanVerdict(accepted=True, generation=2, effective_round=HELD_VERSION + 3)
-        reply = stub.Command(CommandRequest(drain={"worker": "c-0"}), timeout=ANSWER_SECONDS)
+        reply = stub.Command(CommandRequest(drain=Drain(worker="c-0")), timeout=ANSWER_SECONDS)
         assert not reply.accepted
         assert state_now(stub, ANSWER_SECONDS).version == HELD_VERSION
         (tmp_path / "release").touch()

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from unittest.mock import patch
 
 from heterotrain.ps.__main__ import main
 from heterotrain.ps.store import ShardStore
@@ -25,5 +26,5 @@ def held_commit(store: ShardStore, order: CommitOrder) -> int:
     return commit(store, order)
 
 
-ShardStore.commit = held_commit  # type: ignore[method-assign]
-sys.exit(main())
+with patch.object(ShardStore, "commit", held_commit):
+    sys.exit(main())

@@ -5,6 +5,7 @@ PLACE: name of a parameter, a colon, index of an element. FAULTY: names, with co
 
 import math
 import os
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,7 +15,7 @@ import heterotrain
 
 EPOCHS = 2
 NUM_SAMPLES = 75
-OPTIONS = {"lr": 0.1, "momentum": 0.9}
+OPTIONS: dict[str, Any] = {"lr": 0.1, "momentum": 0.9}
 
 
 def make_model() -> nn.Module:
