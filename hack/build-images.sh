@@ -1,6 +1,44 @@
 #!/usr/bin/env bash
-# Build the operator, trainer and examples images with Docker.
-# Usage: hack/build-images.sh
+# Build heterotrain/operator:dev, heterotrain/trainer:dev and heterotrain/examples:dev with Docker.
+# Base images: those of hack/cluster/ where they are there, else from a registry (python:3.14-slim, and Debian with its
+# CPU build of PyTorch); or name your own, for example a CUDA build of PyTorch.
+# Usage: [PYTHON_BASE=image] [TORCH_BASE=image] [REPOSITORY=heterotrain] [TAG=dev] hack/build-images.sh [operator] [trainer] [examples]
 set -euo pipefail
-echo "The images cannot be built yet: there are no Dockerfiles. Jobs run on one machine: heterotrain run JOB.yaml" >&2
-exit 1
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+repository=${REPOSITORY:-heterotrain} tag=${TAG:-dev}
+export DOCKER_BUILDKIT=0   # the builder that every Docker has; the files use nothing that it lacks
+have() { docker image inspect "$1" >/dev/null 2>&1; }
+
+build() { # build NAME DOCKERFILE BASE_IMAGE
+  echo "== $repository/$1:$tag"
+  docker build --quiet --tag "$repository/$1:$tag" --file "$2" --build-arg "BASE_IMAGE=$3" .
+}
+python_base() {
+  if [[ -n ${PYTHON_BASE:-} ]]; then echo "$PYTHON_BASE"
+  elif have heterotrain/python-base; then echo heterotrain/python-base
+  else echo python:3.14-slim; fi
+}
+torch_base() { # the name of a base image with PyTorch, which is made if there is none
+  if [[ -z ${TORCH_BASE:-} ]] && ! have heterotrain/torch-base; then
+    docker build --quiet --tag heterotrain/torch-base - >/dev/null <<'DOCKERFILE'
+FROM debian:forky-slim
+RUN apt-get update -q && apt-get install -y -q --no-install-recommends python3 python3-venv python3-torch python3-numpy ca-certificates && rm -rf /var/lib/apt/lists/*
+DOCKERFILE
+  fi
+  echo "${TORCH_BASE:-heterotrain/torch-base}"
+}
+
+docker info >/dev/null 2>&1 || { echo "There is no Docker engine here; on Debian hack/cluster/start-docker.sh installs one." >&2; exit 1; }
+(( $# )) || set -- operator trainer examples
+for image in "$@"; do
+  case $image in
+    operator) build operator Dockerfile.operator "$(python_base)" ;;
+    trainer) build trainer Dockerfile.trainer "$(torch_base)" ;;
+    examples)
+      data=$(hack/fetch-fashion-mnist.sh)
+      mkdir -p .data/fashion-mnist
+      cp --update "$data"/*.gz .data/fashion-mnist/
+      build examples examples/Dockerfile "$repository/trainer:$tag" ;;
+    *) echo "There is no image $image; choose operator, trainer or examples." >&2; exit 2 ;;
+  esac
+done
