@@ -34,7 +34,11 @@ class ShardStore:
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        lock = threading.RLock()
+        self._changed = threading.Condition(lock)
+        """Model, versions or `_closed` have changed."""
+        self._settled = threading.Condition(lock)
+        """A gradient has been checked. Pulls that wait for a version are not woken by the pushes that it is made of."""
         self._command = threading.Lock()
         self._part: Part | None = None
         self._last: CommitOrder | None = None
@@ -62,7 +66,7 @@ class ShardStore:
         if mine:
             self._check(part, gradient)
         with self._changed:
-            self._changed.wait_for(lambda: gradient.state is not State.CHECKING)
+            self._settled.wait_for(lambda: gradient.state is not State.CHECKING)
             return push_status(gradient.state)
 
     @contextmanager
@@ -205,7 +209,7 @@ class ShardStore:
         finally:
             with self._changed:
                 part.gradients.settle(gradient, state)
-                self._changed.notify_all()
+                self._settled.notify_all()
 
     def _is_finite(self, part: Part, gradient: Gradient) -> bool:
         arena = gradient.arena
