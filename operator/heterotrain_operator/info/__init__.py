@@ -1,0 +1,1 @@
+"""The information service: collecting, keeping and deriving what schedulers must know."""
