@@ -8,8 +8,8 @@ venv := .venv
 bin := $(venv)/bin
 installed := $(venv)/.installed
 
-.PHONY: help venv fmt lint types imports tree generate verify test test-integration test-e2e \
-  data demo bench cluster demo-cluster images lock clean
+.PHONY: help venv fmt lint types imports tree chart generate verify test test-integration test-e2e \
+  data demo bench cluster demo-cluster images install lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | \
@@ -39,10 +39,13 @@ imports: venv ## Check which package may import which
 tree: ## Check the tree: source roots without __init__.py, shell syntax, no machine paths
 	hack/check-tree.sh
 
+chart: venv ## Lint the Helm chart and test what it renders (where helm is)
+	PYTHON=$(bin)/python hack/check-chart.sh
+
 generate: venv ## Write the generated files again: gRPC stubs, CRD, the chart's copy of it
 	PYTHON=$(bin)/python hack/generate.sh
 
-verify: lint types imports tree ## All static checks, and that every generated file is fresh
+verify: lint types imports tree chart ## All static checks, and that every generated file is fresh
 	PYTHON=$(bin)/python hack/check-generated.sh
 
 test: venv ## Run the unit and component tests
@@ -51,7 +54,7 @@ test: venv ## Run the unit and component tests
 test-integration: venv ## Run the operator's tests against a real API server
 	PYTHON=$(bin)/python hack/test-integration.sh
 
-test-e2e: venv ## Run the end-to-end tests on the cluster that `make cluster` made
+test-e2e: venv ## Make or update the kind cluster, and run the end-to-end tests on it
 	PYTHON=$(bin)/python hack/test-e2e.sh
 
 data: ## Fetch the Fashion-MNIST files into a cache folder (no root)
@@ -66,11 +69,14 @@ bench: venv ## Run the benchmarks in bench/ on this machine
 images: ## Build the operator, trainer and examples images with Docker
 	hack/build-images.sh
 
+install: ## Cluster, images and operator as this tree has them
+	hack/install.sh
+
 cluster: ## Create a kind cluster from packages, without an image registry (Debian, root)
 	hack/cluster.sh
 
-demo-cluster: venv ## Cluster, images, operator, and examples/fashion.yaml on four unequal nodes
-	PYTHON=$(bin)/python hack/demo-cluster.sh
+demo-cluster: ## Cluster, images, operator, and examples/fashion.yaml on four unequal nodes
+	hack/demo-cluster.sh
 
 lock: venv ## Write the hash-pinned requirement files of both images again
 	PYTHON=$(bin)/python hack/lock.sh

@@ -11,7 +11,9 @@ have() { docker image inspect "$1" >/dev/null 2>&1; }
 
 build() { # build NAME DOCKERFILE BASE_IMAGE
   echo "== $repository/$1:$tag"
-  docker build --quiet --tag "$repository/$1:$tag" --file "$2" --build-arg "BASE_IMAGE=$3" .
+  # Newer clients advertise another builder in their first lines.
+  docker build --quiet --tag "$repository/$1:$tag" --file "$2" --build-arg "BASE_IMAGE=$3" . \
+    2> >(sed '/^DEPRECATED: The legacy builder/,/^$/d' >&2)
 }
 python_base() {
   if [[ -n ${PYTHON_BASE:-} ]]; then echo "$PYTHON_BASE"

@@ -15,5 +15,5 @@ cat "$new" > "$crd"
 
 for chart in charts/*/Chart.yaml; do
   [[ -e $chart ]] || continue
-  install -D -m 644 "$crd" "$(dirname "$chart")/crds/$(basename "$crd")"
+  install -D -m 644 "$crd" "$(dirname "$chart")/files/crds/$(basename "$crd")"
 done

@@ -57,7 +57,8 @@ for extra in "$@"; do
 # the image takes python3-torch and python3-numpy from Debian, built against each other and for CPUs. On another base
 # image, install torch and numpy there. Written by `make lock`; do not edit.' torch numpy ;;
     build) lock build '# What builds the wheel inside the images. Written by `make lock`; do not edit.' ;;
-    examples) lock examples '# What the examples image adds to the trainer image, whose numpy it uses. Written by `make lock`; do not edit.' numpy ;;
+    examples) lock examples '# Where the examples image takes a data set from: nothing of it is run. Written by `make lock`; do not edit.' \
+      numpy scipy joblib threadpoolctl narwhals cloudpickle ;;
     *) echo "extra must be operator, trainer, build or examples, not $extra" >&2; exit 2 ;;
   esac
 done

@@ -1,0 +1,85 @@
+{{- define "heterotrain-operator.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "heterotrain-operator.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" }}
+{{- else }}
+{{- $name := include "heterotrain-operator.name" . }}
+{{- if contains .Release.Name $name }}
+{{- $name }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name $name | trunc 63 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* Name of a cluster-wide object: two releases of one name may lie in two namespaces. */ -}}
+{{- define "heterotrain-operator.clusterName" -}}
+{{- printf "%s:%s" .Release.Namespace (include "heterotrain-operator.fullname" .) }}
+{{- end }}
+
+{{- define "heterotrain-operator.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "heterotrain-operator.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "heterotrain-operator.labels" -}}
+{{ include "heterotrain-operator.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/component: operator
+app.kubernetes.io/part-of: heterotrain
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "heterotrain-operator.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "heterotrain-operator.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- default "default" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{- /* Reference of an image: dict "image" (an image of the values) "version" (the chart's appVersion). */ -}}
+{{- define "heterotrain-operator.image" -}}
+{{- if eq .image.tag "latest" }}{{ fail "an image's tag must name a version, not be latest: operator and trainer must be of one version" }}{{ end }}
+{{- with .image.registry }}{{ . }}/{{ end }}{{ .image.repository }}
+{{- if .image.digest }}@{{ .image.digest }}{{ else }}:{{ default .version .image.tag }}{{ end }}
+{{- end }}
+
+{{- /* The namespaces that are served, as a JSON list; empty: all. */ -}}
+{{- define "heterotrain-operator.namespaces" -}}
+{{- if eq .Values.scope "Cluster" }}[]{{ else }}{{ default (list .Release.Namespace) .Values.watchNamespaces | uniq | toJson }}{{ end }}
+{{- end }}
+
+{{- /* All that the operator may do, in each namespace that it serves: heterotrain_operator.kube.RULES. */ -}}
+{{- define "heterotrain-operator.rules" -}}
+- apiGroups: [heterotrain.io]
+  resources: [heterotrainjobs]
+  verbs: [get, list, watch]
+- apiGroups: [heterotrain.io]
+  resources: [heterotrainjobs/status]
+  verbs: [update]
+# For owner references that block a deletion, where the API server guards them (OpenShift). No finalizer is written.
+- apiGroups: [heterotrain.io]
+  resources: [heterotrainjobs/finalizers]
+  verbs: [update]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, create, delete]
+- apiGroups: [""]
+  resources: [services]
+  verbs: [get, create, patch]
+# The certificates of a job's pods. No list, no watch: by name only.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get, create]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create, patch]
+{{- end }}

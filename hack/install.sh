@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Bring the kind cluster up to date with this tree: cluster, images, images in the nodes, operator. What is there already
+# is left as it is. The operator's namespace enforces Pod Security `restricted`.
+# Usage: [CLUSTER_CACHE=folder] hack/install.sh [option of `helm upgrade`...]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export PATH=${CLUSTER_CACHE:-$HOME/.cache/heterotrain-cluster}/bin:$PATH
+namespace=heterotrain-system
+
+if ! { docker info && kind get clusters | grep -qx heterotrain; } >/dev/null 2>&1; then hack/cluster.sh; fi
+kubectl config use-context kind-heterotrain >/dev/null
+hack/build-images.sh
+# The operator runs on the node that nobody slows down.
+control_plane=$(kubectl get nodes -l node-role.kubernetes.io/control-plane -o jsonpath='{.items[0].metadata.name}')
+hack/load-images.py --nodes "$control_plane" heterotrain/operator:dev
+hack/load-images.py heterotrain/trainer:dev heterotrain/examples:dev
+
+kubectl create namespace "$namespace" --dry-run=client -o yaml | kubectl apply -f - >/dev/null
+kubectl label --overwrite namespace "$namespace" pod-security.kubernetes.io/enforce=restricted >/dev/null
+# The tag is always dev: the annotation makes a new pod for a new image.
+helm upgrade --install heterotrain charts/heterotrain-operator --namespace "$namespace" --wait --timeout 3m \
+  --set image.tag=dev --set trainerImage.tag=dev \
+  --set "nodeSelector.node-role\.kubernetes\.io/control-plane=" \
+  --set-string "podAnnotations.heterotrain\.io/image-id=$(docker image inspect -f '{{.Id}}' heterotrain/operator:dev)" "$@"

@@ -1,0 +1,79 @@
+"""Every example, with less to do: started side by side, trained, and told about as a user sees it."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.cluster import EXAMPLES, Document, Namespace, example
+
+ARGUMENTS = {
+    "charlm": ["--epochs", "1", "--megabytes", "0.2"],
+    "digits": ["--epochs", "4"],
+    "fashion": ["--epochs", "1"],
+}
+"""Per example: options of its script that make it quick."""
+REPORTS = {"charlm": ["bits_per_character", "loss"], "digits": ["accuracy"], "fashion": ["accuracy"]}
+NAMES = sorted(path.stem for path in EXAMPLES.glob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def started(shared_namespace: Namespace) -> dict[str, Document]:
+    manifests = {name: example(name, args=ARGUMENTS[name]) for name in NAMES}
+    for manifest in manifests.values():
+        shared_namespace.apply(manifest)
+    return manifests
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_example_trains_to_its_end(name: str, started: dict[str, Document], shared_namespace: Namespace) -> None:
+    job = shared_namespace.wait_until_over(name, 240)
+    status, reason, message = job.condition("Succeeded")
+    assert (status, reason) == ("True", "EpochsCompleted"), f"{message}\n{shared_namespace.diagnosis()}"
+    assert job.status["state"] == "Succeeded"
+    assert job.round == job.status["progress"]["rounds"] > 0
+    assert sorted(value["name"] for value in job.status["reported"]) == REPORTS[name]
+    assert job.status["model"]["path"] == "/output/model.safetensors"
+
+    spec = started[name]["spec"]
+    want = [
+        (f"{group['name']}-{i}", "Finished", group["batch"]["initial"])
+        for group in spec["workers"]
+        for i in range(group.get("replicas", 1))
+    ]
+    assert [(row["name"], row["phase"], row["share"]) for row in job.status["workers"]] == want
+    assert job.status["attempt"] == 1, "a pod was made again"
+
+    events = shared_namespace.events(job)
+    order = ["PodsCreated", "AllPodsReady", "Started", "Succeeded"]
+    assert [e.split()[1] for e in events if e.split()[1] in order] == order
+    assert [e for e in events if e.startswith("Warning")] == ["Warning ModelNotDurable"]
+
+
+def test_kubectl_get_shows_the_columns_of_the_resource(
+    started: dict[str, Document], shared_namespace: Namespace
+) -> None:
+    shared_namespace.wait_until_over("digits", 240)
+    header, line = shared_namespace.kubectl("get", "htj", "digits").splitlines()
+    assert header.split() == ["NAME", "STATE", "STEP", "SAMPLES/S", "WORKERS", "PS", "STALENESS", "AGE"]
+    rounds = 4 * 1500 // 60
+    name, state, step, _, workers, servers, staleness, _ = line.split()
+    assert (name, state, step, workers, servers, staleness) == (
+        ("digits", "Succeeded", f"{rounds}/{rounds}", "3/3", "2/2", "0")
+    )
+
+
+def test_workers_go_to_the_nodes_that_the_manifest_names(
+    started: dict[str, Document], shared_namespace: Namespace
+) -> None:
+    job = shared_namespace.wait_until_over("fashion", 240)
+    pools = {
+        node["metadata"]["name"]: node["metadata"]["labels"].get("pool") for node in shared_namespace.objects("nodes")
+    }
+    assert {row["group"]: pools[row["node"]] for row in job.status["workers"]} == {
+        pool: pool for pool in ("new", "mid", "old", "tiny")
+    }
+
+
+def test_kubectl_wait_and_diff_behave(started: dict[str, Document], shared_namespace: Namespace) -> None:
+    shared_namespace.kubectl("wait", "htj/digits", "--for=condition=Succeeded", "--timeout=240s", seconds=250)
+    assert shared_namespace.apply(started["digits"], "--server-side=false").strip().endswith("unchanged")
