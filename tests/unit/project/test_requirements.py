@@ -27,7 +27,7 @@ def versions(extra: str) -> dict[str, str]:
     return dict(entry.split(" ", 1)[0].split("==") for entry in entries(extra))
 
 
-@pytest.mark.parametrize("extra", ["operator", "trainer"])
+@pytest.mark.parametrize("extra", ["operator", "trainer", "build", "examples"])
 def test_every_line_is_an_exact_version_with_hashes(extra: str) -> None:
     shape = re.compile(r"[a-z0-9.-]+==[^ ;]+( ; [^-]+)?( --hash=sha256:[0-9a-f]{64})+")
     assert entries(extra)
