@@ -83,6 +83,8 @@ class Driver:
         self.effects: list[out.Effect] = []
         self.published = 0
         self.hold_exports = False
+        self.script_starts = True
+        """Scripts begin their epochs by themselves."""
         self._later: deque[ev.RunEvent] = deque()
 
     # --- talking to the run ---
@@ -150,7 +152,8 @@ class Driver:
             case out.ManifestAccepted():
                 if message.push_initial_values:
                     self.later(ev.InitialValuesPushed(script.name))
-                self.later(ev.Started(script.name, script.epochs))
+                if self.script_starts:
+                    self.later(ev.Started(script.name, script.epochs))
             case out.Work(item=item, schedule_step=step):
                 script.items.append(item)
                 script.steps.append((type(item).__name__, item.version, step))

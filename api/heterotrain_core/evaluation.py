@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from heterotrain_core.run_effects import EvaluationOutcome, EvaluationWork, Send
@@ -63,11 +63,17 @@ class EvaluationBoard:
             )
         call.sizes[worker] = dataset_size
 
-    def share_out(self, workers: Sequence[str], speeds: Mapping[str, float], shares: Mapping[str, int]) -> list[Send]:
+    def share_out(
+        self,
+        workers: Sequence[str],
+        speeds: Mapping[str, float],
+        shares: Mapping[str, int],
+        outdated: Collection[str] = (),
+    ) -> list[Send]:
         """Work for all, once all `workers` (in worker order) have called; else nothing.
 
         By the speeds of the evaluation before, else by `speeds` of training, else by `shares`: the first that is
-        known of all.
+        known of all. `outdated` workers hold an older version than the others: they get the outcome, but no samples.
         """
         call = self._call
         if call is None or call.parts or not workers or any(w not in call.sizes for w in workers):
@@ -76,8 +82,9 @@ class EvaluationBoard:
             (s for s in (self._speeds, speeds) if all(s.get(w, 0.0) > 0.0 for w in workers)),
             {w: float(n) for w, n in shares.items()},
         )
-        weights = [known.get(w, 0.0) for w in workers]
-        counts = proportional(weights if any(weights) else [1.0] * len(weights), next(iter(call.sizes.values())))
+        able = [w not in outdated for w in workers]
+        weights = [known.get(w, 0.0) * is_able for w, is_able in zip(workers, able, strict=True)]
+        counts = proportional(weights if any(weights) else able, next(iter(call.sizes.values())))
         call.parts = dict(zip(workers, counts, strict=True))
         sends = []
         start = 0

@@ -22,7 +22,11 @@ class LoggedEvent:
 
 
 class EventLog:
-    """Bounded: the oldest are dropped. An event that repeats the last one's reason and message is not added."""
+    """Bounded: the oldest are dropped. An event that repeats the last one's reason and message is not added.
+
+    Messages hold what scripts and peers say: each becomes one line without control characters, so that nobody can
+    forge a line of a log or write to the terminal of whoever reads it.
+    """
 
     def __init__(self, started: float, limit: int = LIMIT) -> None:
         self._started = started
@@ -31,7 +35,8 @@ class EventLog:
 
     def add(self, reason: str, message: str, now: float, *, warning: bool = False) -> None:
         """Note an event."""
-        text = message if len(message) <= MESSAGE_LIMIT else "…" + message[-(MESSAGE_LIMIT - 1) :]
+        text = printable(message)
+        text = text if len(text) <= MESSAGE_LIMIT else "…" + text[-(MESSAGE_LIMIT - 1) :]
         if self._events and (self._events[-1].reason, self._events[-1].message) == (reason, text):
             return
         self._sequence += 1
@@ -50,3 +55,8 @@ class EventLog:
     def latest(self) -> tuple[LoggedEvent, ...]:
         """Oldest first."""
         return tuple(self._events)
+
+
+def printable(text: str) -> str:
+    """`text` on one line: a blank for every line break and control character."""
+    return "".join(c if c.isprintable() else " " for c in text)

@@ -27,6 +27,8 @@ class _Seat:
         self.grants: dict[int, Grant] = {}
         """Granted and not done, by iteration."""
         self.last_grant: Grant | None = None
+        self.last_named: int | None = None
+        """Iteration of what it was told last; `None`: an end, or nothing yet."""
         self.last_done = -1
         self.named: deque[tuple[int, int | None]] = deque()
         """Versions named to it that it may not have pulled yet, in the order of naming; with a grant's iteration."""
@@ -87,7 +89,10 @@ class Rounds:
         if not missing or not waiting.issuperset(missing):
             return None
         for worker in self.policy.live:
-            if worker not in waiting and self._seats[worker].last_done == self.policy.version:
+            seat = self._seats[worker]
+            # Done in this round, or without a part in it and with nothing left to do.
+            idle = seat.last_done in (self.policy.version, seat.last_named)
+            if worker not in waiting and idle:
                 return worker, missing[0]
         return None
 
@@ -129,6 +134,17 @@ class Rounds:
             self._discard.append(GradientKey(worker, seat.incarnation, done.iteration))
         return self._carry_out(decisions)
 
+    def holds(self, worker: int, version: int) -> None:
+        """A worker without a grant holds `version`: no end of an epoch before it will be pulled any more.
+
+        Who computes says so by its next done; who gets no grants (its part of a small epoch is 0) would otherwise have
+        a version kept for every epoch.
+        """
+        named = self._seats[worker].named
+        kept = [entry for entry in named if entry[1] is not None or entry[0] > version]
+        named.clear()
+        named.extend(kept)
+
     def left(self, worker: int, now: float) -> list[Effect]:
         """A worker is gone; what it pushed and was not committed is discarded."""
         seat = self._seats[worker]
@@ -160,9 +176,8 @@ class Rounds:
         self._pinned.append(version)
 
     def unpin(self, version: int) -> None:
-        """The export is over; harmless for a version that was never pinned (exported before training began)."""
-        if version in self._pinned:
-            self._pinned.remove(version)
+        """The export is over."""
+        self._pinned.remove(version)
 
     def published(self, version: int) -> int:
         """All shards have published ``version + 1``; returns the samples of that round."""
@@ -181,7 +196,8 @@ class Rounds:
         if isinstance(decision, Commit):
             return self._commit(decision)
         seat = self._seats[decision.worker]
-        seat.named.append((decision.version, decision.iteration if isinstance(decision, Grant) else None))
+        seat.last_named = decision.iteration if isinstance(decision, Grant) else None
+        seat.named.append((decision.version, seat.last_named))
         match decision:
             case Grant():
                 seat.grants[decision.iteration] = decision

@@ -14,9 +14,10 @@ from heterotrain_core import run_effects as out
 from heterotrain_core import run_events as ev
 from heterotrain_core.bsp import EPOCHS_OVER, ROUNDS_OVER
 from heterotrain_core.evaluation import EvaluationBoard
-from heterotrain_core.event_log import EventLog
+from heterotrain_core.event_log import EventLog, printable
 from heterotrain_core.members import Member, Members
 from heterotrain_core.plan_desk import PlanDesk
+from heterotrain_core.reports import Reports
 from heterotrain_core.rounds import Rounds
 from heterotrain_core.run_state import RunView, view_worker
 from heterotrain_core.run_values import Outcome, Phase, RunConfig, RunFault, RunReason, WorkerPhase
@@ -26,8 +27,6 @@ from heterotrain_core.telemetry import RoundTelemetry
 
 Effects = list[out.Effect]
 
-MAX_REPORTED = 100
-"""Names of reported values that a job keeps."""
 _STALL_FRACTION = 0.25
 """A timer later than this part of a lease means that the coordinator itself stood still, not the workers."""
 
@@ -48,7 +47,7 @@ class TrainingRun:
         self._totals = RoundTelemetry()
         self._rounds: Rounds | None = None
         self._stopping: tuple[RunReason, str] | None = None
-        self._reported: dict[str, float] = {}
+        self._reports = Reports(self._log)
         self._lease_check = math.inf
         self._outcome: Outcome | None = None
 
@@ -116,7 +115,7 @@ class TrainingRun:
             ),
             plan=plan,
             plan_round=rounds.policy.plan_round if rounds is not None else 0,
-            reported=dict(self._reported),
+            reported=self._reports.values,
             events=self._log.latest(),
             model=self._saving.model,
         )
@@ -171,7 +170,7 @@ class TrainingRun:
             case ev.Done():
                 return self._done(member, event, now)
             case ev.Heartbeat():
-                return []
+                return self._heartbeat(member, event)
             case ev.ManifestGiven():
                 return self._setup.manifest_given(member, event.manifest)
             case ev.InitialValuesPushed():
@@ -190,7 +189,7 @@ class TrainingRun:
                 return self._report(member, event.values, now)
             case ev.WorkerFailed():
                 member.phase, member.error = WorkerPhase.LOST, event.error
-                raise RunFault(RunReason.WORKER_FAILED, f"worker {member.name} failed: {_last_line(event.error)}")
+                raise _fault_of(member, event)
             case ev.SessionBroken():
                 member.phase, member.error = WorkerPhase.LOST, event.detail
                 raise RunFault(RunReason.WORKER_LOST, f"worker {member.name} is lost: {event.detail}")
@@ -249,6 +248,8 @@ class TrainingRun:
             member.phase = WorkerPhase.TRAINING
         self._totals.begin(now)
         self._log.add(RunReason.STARTED, f"training begins with {len(agreed.workers)} workers", now)
+        for version in self._saving.versions:
+            self._rounds.pin(version)
         return self._rounds.begin([m.incarnation if m.present else None for m in self._members], now)
 
     # --- training -------------------------------------------------------------------------------------------------
@@ -262,19 +263,13 @@ class TrainingRun:
         self._check_not_stuck()
         return effects
 
+    def _heartbeat(self, member: Member, event: ev.Heartbeat) -> Effects:
+        if event.version is not None and self._rounds is not None:
+            self._rounds.holds(member.ordinal, event.version)
+        return []
+
     def _report(self, member: Member, values: Mapping[str, float], now: float) -> Effects:
-        kept: dict[str, float] = {}
-        for name, value in values.items():
-            if not math.isfinite(value):
-                why = f"{name} = {value}: only finite numbers are kept"
-            elif name not in self._reported and len(self._reported) + len(kept) >= MAX_REPORTED:
-                why = f"`{name}`, but a job keeps {MAX_REPORTED} names at most"
-            else:
-                kept[name] = value
-                continue
-            self._log.add(RunReason.REPORT_IGNORED, f"worker {member.name} reported {why}", now, warning=True)
-        self._reported.update(kept)
-        reached = self._config.stop.reached_by(kept)
+        reached = self._config.stop.reached_by(self._reports.take(member.name, values, now))
         return self._stop(RunReason.TARGET_REACHED, reached, now) if reached and self._rounds is not None else []
 
     def _stop(self, reason: RunReason, message: str, now: float) -> Effects:
@@ -316,7 +311,11 @@ class TrainingRun:
         plan = self._rounds.policy.plan if self._rounds is not None else self._plans.start
         speeds = {m.name: m.telemetry.own_speed() for m in expected}
         shares = {name: share.samples for name, share in plan.shares.items()}
-        return [*self._evaluations.share_out(names, speeds, shares)]
+        # A drained worker holds the version that it left at; once all have got their end, that is the last one.
+        rounds = self._rounds
+        ended = [m.name for m in expected if rounds is not None and rounds.ended(m.ordinal)]
+        outdated = ended if len(ended) < len(expected) else []
+        return [*self._evaluations.share_out(names, speeds, shares, outdated)]
 
     def _check_not_stuck(self) -> None:
         callers = self._evaluations.callers
@@ -371,7 +370,7 @@ class TrainingRun:
         self._totals.end(now)
         rounds = self._rounds.committed if self._rounds is not None else 0
         samples, model = self._totals.samples, self._saving.model
-        self._outcome = Outcome(phase, reason, message, rounds, samples, dict(self._reported), model)
+        self._outcome = Outcome(phase, reason, printable(message), rounds, samples, self._reports.values, model)
         self._log.add(reason, message, now, warning=phase is Phase.FAILED)
         return [*effects, out.Finish(self._outcome)]
 
@@ -407,6 +406,15 @@ def _after_the_end(event: ev.RunEvent, outcome: Outcome) -> Effects:
             return [out.AnswerCommand(event.request, False, why)]
         case _:
             return []
+
+
+def _fault_of(member: Member, failed: ev.WorkerFailed) -> RunFault:
+    line = _last_line(failed.error)
+    if failed.lost_shard:
+        # The coordinator need not know yet that the shard is gone; the worker is not to blame.
+        who = f"parameter server {failed.lost_shard} is lost to worker {member.name}"
+        return RunFault(RunReason.SHARD_FAILED, f"{who}: {line}")
+    return RunFault(RunReason.WORKER_FAILED, f"worker {member.name} failed: {line}")
 
 
 def _last_line(text: str) -> str:

@@ -140,17 +140,19 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A worker lives."""
+    """A worker lives; with `version`, after an end of an epoch, its model holds that version."""
 
     worker: str
+    version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerFailed:
-    """A script raised; `error` is its traceback or last lines."""
+    """A script raised; `error` is its traceback or last lines. `lost_shard`: it ended because it lost that one."""
 
     worker: str
     error: str
+    lost_shard: str = ""
 
 
 @dataclass(frozen=True, slots=True)

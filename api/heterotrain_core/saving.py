@@ -28,6 +28,11 @@ class Saving:
         """No checkpoint is being written."""
         return not self._checkpoints
 
+    @property
+    def versions(self) -> tuple[int, ...]:
+        """Versions of checkpoints that are being written."""
+        return tuple(version for version, _ in self._checkpoints.values())
+
     def checkpoint(self, request: int, rounds: Rounds | None) -> list[Effect]:
         """Write the newest decided version beside the final model."""
         version = rounds.policy.version if rounds is not None else 0

@@ -264,6 +264,7 @@ class Tensor(_message.Message):
     DTYPE_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     GROUP_FIELD_NUMBER: _builtins.int
+    ALIASES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     dtype: _builtins.str
     """As in safetensors: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL."""
@@ -272,6 +273,10 @@ class Tensor(_message.Message):
     """Parameter group; -1 if not a parameter."""
     @_builtins.property
     def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def aliases(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Further names of the same tensor in the model's state dict (tied weights)."""
+
     def __init__(
         self,
         *,
@@ -280,10 +285,11 @@ class Tensor(_message.Message):
         dtype: _builtins.str = ...,
         kind: Global___TensorKind.ValueType = ...,
         group: _builtins.int = ...,
+        aliases: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dtype", b"dtype", "group", b"group", "kind", b"kind", "name", b"name", "shape", b"shape"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aliases", b"aliases", "dtype", b"dtype", "group", b"group", "kind", b"kind", "name", b"name", "shape", b"shape"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -831,14 +837,21 @@ Global___Report: _TypeAlias = Report  # noqa: Y015
 class Heartbeat(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    VERSION_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """The version that the model holds, said at the end of an epoch: older versions need not be kept for this worker."""
     def __init__(
         self,
+        *,
+        version: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__version: _TypeAlias = _typing.Literal["version"]  # noqa: Y015
+    _WhichOneofArgType__version: _TypeAlias = _typing.Literal["_version", b"_version"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__version) -> _WhichOneofReturnType__version | None: ...
 
 Global___Heartbeat: _TypeAlias = Heartbeat  # noqa: Y015
 
@@ -849,15 +862,19 @@ class Failure(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ERROR_FIELD_NUMBER: _builtins.int
+    LOST_SHARD_FIELD_NUMBER: _builtins.int
     error: _builtins.str
+    lost_shard: _builtins.str
+    """The parameter server that this worker lost, if it ends for that reason."""
     def __init__(
         self,
         *,
         error: _builtins.str = ...,
+        lost_shard: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "lost_shard", b"lost_shard"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -17,12 +17,13 @@ class PeerLostError(SystemExit):
     """The coordinator or a parameter server is gone, or has dismissed this worker; the process must end.
 
     A `SystemExit`, so that a script's ``except Exception`` does not go on without its job, no traceback hides the
-    reason, and the process ends with the exit code given.
+    reason, and the process ends with the exit code given. `shard`: the parameter server that is gone, if it is one.
     """
 
-    def __init__(self, reason: str, exit_code: ExitCode = ExitCode.PEER_LOST) -> None:
+    def __init__(self, reason: str, exit_code: ExitCode = ExitCode.PEER_LOST, *, shard: str = "") -> None:
         super().__init__(int(exit_code))
         self.reason = reason
+        self.shard = shard
 
     def __str__(self) -> str:
         return self.reason

@@ -30,7 +30,7 @@ from heterotrain.transport.base import INITIAL_ITERATION, PushKey, PushStatus, T
 from heterotrain.transport.tcp import Hello, TcpTensorClient
 from heterotrain_api.contract import PROTOCOL_VERSION, Env, Role, ps_name
 from heterotrain_core.layout import make_layout
-from heterotrain_core.types import Grant
+from heterotrain_core.types import EpochEnd, Grant
 from heterotrain_rpc import session_pb2 as pb
 from heterotrain_rpc.certificates import Credentials
 from heterotrain_rpc.channels import make_channel
@@ -149,6 +149,9 @@ class JobEngine:
                 bound.arena.after_pull()
                 self.version = item.decision.version
             self._pull_seconds = self._clock() - began
+            if isinstance(item.decision, EpochEnd):
+                # A worker with grants says by its next done what it holds; the end of training is the newest version.
+                self._send(pb.WorkerMessage(heartbeat=pb.Heartbeat(version=self.version)))
         return item
 
     def take_unfetched(self, epoch: int) -> Grant | None:
@@ -204,7 +207,8 @@ class JobEngine:
         if failure is None:
             self._stream.close(pb.WorkerMessage(goodbye=pb.Goodbye()))
         else:
-            self._stream.close(pb.WorkerMessage(failure=pb.Failure(error=failure)))
+            lost_shard = self._loss.shard if self._loss is not None else ""
+            self._stream.close(pb.WorkerMessage(failure=pb.Failure(error=failure, lost_shard=lost_shard)))
         if self._bound is not None:
             self._bound.shards.close()
         if self._loss is not None:

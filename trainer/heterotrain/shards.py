@@ -110,10 +110,12 @@ class Shards:
                 failure = error
             except RefusedError as error:
                 self._check()
-                raise PeerLostError(f"parameter server {link.name} refused this worker: {error}") from error
+                reason = f"parameter server {link.name} refused this worker: {error}"
+                raise PeerLostError(reason, shard=link.name) from error
             self._sleep(delay)
         self._check()
-        raise PeerLostError(f"parameter server {link.name} does not answer: {failure}") from failure
+        reason = f"parameter server {link.name} does not answer: {failure}"
+        raise PeerLostError(reason, shard=link.name) from failure
 
     def _on_all(self, operation: Callable[[Link], ResultT]) -> list[ResultT]:
         if len(self._links) == 1:

@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 
 from heterotrain_api.trainer_config import StopConfig
+from heterotrain_core.run import TrainingRun
+from heterotrain_core.run_effects import Effect
+from heterotrain_core.run_events import RunEvent
 from heterotrain_core.run_values import Outcome, Phase, RunReason
 from heterotrain_rpc import control_pb2, session_pb2, shard_pb2
 from support.fake_job import FakeJob, FakeWorker, running_job, serve_shard, workers_of
@@ -265,6 +268,34 @@ async def test_a_script_that_raises_fails_the_job_with_its_last_line(tmp_path: P
     assert (outcome.reason, outcome.message) == (
         RunReason.WORKER_FAILED,
         "worker gpu-1 failed: ValueError: no such file",
+    )
+
+
+@pytest.mark.parametrize("times", [1, 1000], ids=["once", "whenever it is asked"])
+async def test_a_fault_of_the_coordinator_itself_ends_the_job_and_is_nobody_elses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    faults = iter([ValueError("no such case")] * times)
+    handle = TrainingRun.handle
+
+    def faulty(self: TrainingRun, event: RunEvent, now: float) -> list[Effect]:
+        for fault in faults:
+            raise fault
+        return handle(self, event, now)
+
+    async with running_job(tmp_path, FOUR, lease_seconds=600.0) as job:
+        workers = workers_of(job)
+        for worker in workers:
+            worker.hold.clear()
+        async with working(workers):
+            await until(job, lambda s: s.phase == control_pb2.PHASE_TRAINING)
+            monkeypatch.setattr(TrainingRun, "handle", faulty)
+            await workers[1].say(heartbeat=session_pb2.Heartbeat())
+            outcome = await job.outcome()
+    assert (outcome.phase, outcome.reason, outcome.message) == (
+        Phase.FAILED,
+        RunReason.COORDINATOR_FAILED,
+        "the coordinator failed: ValueError: no such case",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -139,6 +140,22 @@ def test_a_done_is_understood_whole() -> None:
     assert event_of("a-0", session_pb2.WorkerMessage(done=message)) == ev.Done(
         "a-0", 1, 2, 2, 3, "ps-1: w", ("{}",), Clip(0.5, 2.0), frozenset({3})
     )
+
+
+@pytest.mark.parametrize(
+    ("body", "want"),
+    [
+        ({"heartbeat": session_pb2.Heartbeat()}, ev.Heartbeat("a-0")),
+        ({"heartbeat": session_pb2.Heartbeat(version=0)}, ev.Heartbeat("a-0", version=0)),
+        (
+            {"failure": session_pb2.Failure(error="Traceback\n  \x1b[2Jx\nKeyError", lost_shard="ps-1\nps-2")},
+            ev.WorkerFailed("a-0", "Traceback\n   [2Jx\nKeyError", "ps-1 ps-2"),
+        ),
+    ],
+    ids=["a sign of life", "what the model holds, version 0 too", "an error, without control characters"],
+)
+def test_what_a_worker_says_is_understood(body: dict[str, Any], want: ev.WorkerEvent) -> None:
+    assert event_of("a-0", session_pb2.WorkerMessage(**body)) == want
 
 
 def test_a_grant_is_told_whole() -> None:

@@ -10,7 +10,7 @@ from heterotrain_core import run_effects as out
 from heterotrain_core import run_events as ev
 from heterotrain_core.evaluation import EvaluationBoard
 from heterotrain_core.run_values import Phase, RunFault, RunReason
-from run_driver import FOUR, Driver, Script, make_config
+from run_driver import FOUR, Driver, Script, make_config, make_manifest
 
 
 def call(driver: Driver, script: Script, epoch: int) -> None:
@@ -126,6 +126,61 @@ def test_an_evaluation_that_only_one_worker_reaches_is_found_out_instead_of_wait
         "worker gpu-0 calls session.evaluate in round 1 while worker gpu-1 waits for its gradient: "
         "all workers must evaluate at the same places of the script"
     )
+
+
+def test_a_worker_without_a_part_of_the_last_round_is_found_waiting_too() -> None:
+    # An epoch of one round of 8 and one of 1 sample: b-0 has done all that it was granted, a-0 evaluates instead.
+    names = {"a-0": 6, "b-0": 2}
+    scripts = [Script(n, manifest=make_manifest(dataset_size=9), silent_from=1 if n == "a-0" else None) for n in names]
+    driver = Driver(make_config(names), scripts)
+    driver.start()
+    assert [[g.iteration for g in s.grants] for s in scripts] == [[0, 1], [0]]
+    driver.tell(ev.EvaluationCalled("a-0", 1, 10))
+    assert driver.outcome.reason is RunReason.SCRIPTS_DIFFER
+    assert "worker a-0 calls session.evaluate in round 1 while worker b-0 waits" in driver.outcome.message
+
+
+def test_a_worker_between_two_epochs_is_not_taken_for_one_that_waits() -> None:
+    # One round an epoch; b-0 gets no samples: at the end of an epoch it may come to the evaluation later than a-0.
+    names, late = {"a-0": 7, "b-0": 1}, []
+
+    def call_later(driver: Driver, script: Script, epoch: int) -> None:
+        driver.later(ev.Heartbeat(script.name, version=epoch + 1))
+        if script.name == "a-0":
+            call(driver, script, epoch)
+        else:
+            script.evaluating = True
+            late.append(epoch)
+
+    manifest = make_manifest(dataset_size=3)
+    driver = Driver(make_config(names), [Script(n, manifest=manifest, at_epoch_end=call_later) for n in names])
+    driver.start()
+    for epoch in range(3):
+        assert (driver.run.outcome, late) == (None, list(range(epoch + 1)))
+        driver.tell(ev.EvaluationCalled("b-0", epoch + 1, 100))
+    assert driver.outcome.phase is Phase.SUCCEEDED
+
+
+def test_a_drained_worker_evaluates_nothing_since_its_version_is_older() -> None:
+    def evaluate_at_the_end(driver: Driver, script: Script) -> None:
+        if driver.run.outcome is None:
+            script.evaluating = True
+            driver.later(ev.EvaluationCalled(script.name, 1, 100))
+
+    scripts = {n: Script(n, silent_from=1, at_end=evaluate_at_the_end) for n in FOUR}
+    driver = Driver(make_config(FOUR), scripts.values())
+    driver.start()
+    driver.tell(ev.DrainCommanded(1, "gpu-1"))
+    for name, script in scripts.items():
+        script.silent_from = None if name == "gpu-1" else 4
+    driver.tell(ev.Heartbeat("gpu-0"))
+    assert (scripts["gpu-1"].evaluating, driver.run.view(driver.now).version) == (True, 4)
+    for name in ("gpu-0", "cpu-0", "cpu-1"):
+        driver.tell(ev.EvaluationCalled(name, 1, 100))
+    works = {e.worker: e.message for e in driver.of(out.Send) if isinstance(e.message, out.EvaluationWork)}
+    assert {name: work.stop - work.start for name, work in works.items()} == {
+        "gpu-0": 34, "gpu-1": 0, "cpu-0": 33, "cpu-1": 33,
+    }  # fmt: skip
 
 
 def test_a_worker_that_leaves_is_not_waited_for() -> None:

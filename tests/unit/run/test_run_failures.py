@@ -167,6 +167,32 @@ def test_a_failed_worker_is_named_with_its_last_line_and_the_others_are_dismisse
     assert driver.tell(ev.SessionBroken("gpu-0", "x"), ev.Committed(1), ev.TimerFired()) == []
 
 
+def test_a_worker_that_lost_a_shard_is_not_the_one_to_blame() -> None:
+    driver = Driver(make_config(TWO), [Script(n, silent_from=1) for n in TWO])
+    driver.start()
+    driver.tell(ev.WorkerFailed("a-0", "parameter server ps-1 does not answer: broken", lost_shard="ps-1"))
+    assert (driver.outcome.reason, driver.outcome.message) == (
+        RunReason.SHARD_FAILED,
+        "parameter server ps-1 is lost to worker a-0: parameter server ps-1 does not answer: broken",
+    )
+    assert [w.error for w in driver.run.view(driver.now).workers] == [
+        "parameter server ps-1 does not answer: broken", "",
+    ]  # fmt: skip
+
+
+def test_what_peers_say_cannot_forge_lines_or_control_a_terminal() -> None:
+    driver = Driver(make_config(TWO), [Script(n, silent_from=1) for n in TWO])
+    driver.start()
+    driver.tell(ev.Reported("a-0", {"x\n00:00 INFO Succeeded": math.nan}))
+    driver.tell(ev.WorkerFailed("a-0", "KeyError: '\x1b[2Jx\u2028y'"))
+    messages = [e.message for e in driver.run.view(driver.now).events][-2:]
+    assert messages == [
+        "worker a-0 reported x 00:00 INFO Succeeded = nan: only finite numbers are kept",
+        "worker a-0 failed: y'",
+    ]
+    assert driver.outcome.message == messages[-1]
+
+
 def test_a_broken_session_fails_the_job_but_one_after_goodbye_is_nothing() -> None:
     driver = Driver(make_config(TWO), [Script(n, at_end=lambda _d, _s: None) for n in TWO])
     driver.start()
@@ -265,6 +291,25 @@ def test_a_checkpoint_that_cannot_be_saved_does_not() -> None:
     driver.tell(ev.ExportFailed("model-1.safetensors", "no space"))
     assert driver.of(out.AnswerCommand) == [out.AnswerCommand(n, False, "no space") for n in (1, 2)]
     assert driver.run.phase is Phase.TRAINING
+
+
+def test_a_checkpoint_begun_before_training_keeps_its_version() -> None:
+    driver = Driver(make_config(TWO), [Script(n, silent_from=3) for n in TWO])
+    driver.hold_exports = True
+    driver.tell(*(ev.Joined(n, 1) for n in TWO), *(ev.ManifestGiven(n, make_manifest()) for n in TWO))
+    assert driver.run.phase is Phase.TRAINING
+    commits = [c.retain for c in driver.of(out.CommitRound)]
+
+    held = Driver(make_config(TWO), [Script(n, silent_from=3) for n in TWO])
+    held.hold_exports = True
+    held.script_starts = False
+    held.tell(*(ev.Joined(n, 1) for n in TWO), *(ev.ManifestGiven(n, make_manifest()) for n in TWO))
+    held.tell(ev.CheckpointCommanded(1))
+    assert held.of(out.Export) == [out.Export(0, "model-0.safetensors")]
+    held.tell(*(ev.Started(n, 3) for n in TWO))
+    assert [c.retain for c in held.of(out.CommitRound)] == [(0, *r) for r in commits]
+    held.tell(ev.Exported("model-0.safetensors", "/out/model-0.safetensors"))
+    assert held.of(out.AnswerCommand) == [out.AnswerCommand(1, True, path="/out/model-0.safetensors")]
 
 
 def test_values_that_are_not_finite_are_not_kept() -> None:

@@ -226,6 +226,22 @@ def test_an_export_pins_its_version_until_it_is_written() -> None:
     assert driver.of(out.CommitRound)[-1].retain == ()
 
 
+def test_a_worker_that_never_gets_a_grant_keeps_no_versions_once_it_says_what_it_holds() -> None:
+    def acknowledge(driver: Driver, script: Script, epoch: int) -> None:
+        if script.name == "slow-0":
+            driver.later(ev.Heartbeat("slow-0", version=epoch + 1))
+
+    manifest = make_manifest(dataset_size=3)  # a round an epoch, of which the slow one's part is 0
+    kept = []
+    for at_epoch_end in (lambda _d, _s, _e: None, acknowledge):
+        scripts = [Script(n, 4, manifest, at_epoch_end=at_epoch_end) for n in ("slow-0", "fast-0")]
+        driver = Driver(make_config({"slow-0": 1, "fast-0": 7}), scripts)
+        driver.start()
+        assert (driver.outcome.phase, driver.scripts["slow-0"].grants) == (Phase.SUCCEEDED, [])
+        kept.append([c.retain for c in driver.of(out.CommitRound)])
+    assert kept == [[(), (1,), (1, 2), (1, 2, 3)], [(), (), (), ()]]
+
+
 def test_grants_ahead_name_versions_that_do_not_exist_yet() -> None:
     driver = Driver(make_config({"a-0": 4}), [Script("a-0", silent_from=0)])
     driver.start()

@@ -267,12 +267,14 @@ class Coordinator:
         """An error of the coordinator itself: say so, and end the job rather than hang."""
         logger.error("the coordinator failed", exc_info=error)
         message = f"the coordinator failed: {type(error).__name__}: {error}"
-        if not self._crashed:
-            self._crashed = True
-            self.tell(ev.Aborted(RunReason.COORDINATOR_FAILED, message))
-        # Not even that worked, or the job was over already.
-        self._end(Outcome(Phase.FAILED, RunReason.COORDINATOR_FAILED, message, 0, 0))
-        self._notify()
+        try:
+            if not self._crashed:
+                self._crashed = True
+                self.tell(ev.Aborted(RunReason.COORDINATOR_FAILED, message))
+        finally:
+            # Nothing is left to do if that worked; whether or not it did, nobody may wait for ever.
+            self._end(Outcome(Phase.FAILED, RunReason.COORDINATOR_FAILED, message, 0, 0))
+            self._notify()
 
     def _end(self, outcome: Outcome) -> None:
         """Whoever still has a session is told; that of a silent worker is ended too."""

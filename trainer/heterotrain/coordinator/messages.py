@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from heterotrain_core import run_effects as out
 from heterotrain_core import run_events as ev
+from heterotrain_core.event_log import printable
 from heterotrain_core.layout import TensorKind, TensorSpec
 from heterotrain_core.run_values import Clip, Manifest, Timings
 from heterotrain_core.types import EpochEnd, Grant, Plan, Share, TrainingEnd
@@ -11,6 +12,8 @@ from heterotrain_rpc import control_pb2, session_pb2
 
 ERROR_LIMIT = 8000
 """Characters of a worker's error that are kept: its end."""
+WORD_LIMIT = 253
+"""Characters of a name; a DNS name has no more."""
 
 
 def event_of(worker: str, message: session_pb2.WorkerMessage) -> ev.WorkerEvent:  # noqa: PLR0911  # a case a message
@@ -19,7 +22,8 @@ def event_of(worker: str, message: session_pb2.WorkerMessage) -> ev.WorkerEvent:
         case "done":
             return done_of(worker, message.done)
         case "heartbeat":
-            return ev.Heartbeat(worker)
+            beat = message.heartbeat
+            return ev.Heartbeat(worker, beat.version if beat.HasField("version") else None)
         case "manifest":
             return ev.ManifestGiven(worker, manifest_of(message.manifest))
         case "initial_values_pushed":
@@ -37,11 +41,18 @@ def event_of(worker: str, message: session_pb2.WorkerMessage) -> ev.WorkerEvent:
         case "report":
             return ev.Reported(worker, dict(message.report.values))
         case "failure":
-            return ev.WorkerFailed(worker, message.failure.error[-ERROR_LIMIT:])
+            failure = message.failure
+            lines = failure.error[-ERROR_LIMIT:].splitlines()
+            return ev.WorkerFailed(worker, "\n".join(map(printable, lines)), word(failure.lost_shard))
         case "goodbye":
             return ev.SaidGoodbye(worker)
         case other:
             raise ValueError(f"unexpected message {other or 'without a body'}")
+
+
+def word(text: str) -> str:
+    """A name that a peer gives itself: on one line, without control characters, of bounded length."""
+    return printable(text[:WORD_LIMIT])
 
 
 def done_of(worker: str, done: session_pb2.Done) -> ev.Done:

@@ -54,7 +54,7 @@ def write_outcome(outcome: Outcome, path: Path) -> None:
     text = outcome_json(outcome)
     temporary = path.with_name(f".{path.name}.part")
     if path.exists():
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
         return
-    temporary.write_text(text)
+    temporary.write_text(text, encoding="utf-8")
     os.replace(temporary, path)  # noqa: PTH105  # the same, and says what it does

@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 
 from heterotrain.coordinator.coordinator import Coordinator
-from heterotrain.coordinator.messages import event_of, shares_of
+from heterotrain.coordinator.messages import event_of, shares_of, word
 from heterotrain.coordinator.outlet import Outlet
 from heterotrain_core import run_events as ev
 from heterotrain_core.run_effects import AnswerCommand, AnswerPlan
@@ -34,7 +34,7 @@ WATCHER_LIMIT: Final = 32
 """Streams of states at a time; more are refused rather than slow everybody down."""
 
 _BROKEN: Final = "its connection ended without a goodbye"
-_LAST_WORDS = (ev.SaidGoodbye, ev.WorkerFailed)
+_LAST_WORDS = (ev.SaidGoodbye, ev.WorkerFailed, ev.SessionBroken)
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -65,7 +65,7 @@ class SessionService(SessionServicer):
         worker = outlet.worker
         try:
             async for message in messages:
-                event = event_of(worker, message)
+                event = _understood(worker, message)
                 if isinstance(event, _LAST_WORDS):
                     self._coordinator.leave(outlet, event)
                     break
@@ -74,8 +74,6 @@ class SessionService(SessionServicer):
                 self._coordinator.leave(outlet, ev.SessionBroken(worker, _BROKEN))
         except grpc.aio.UsageError:  # read while the call was being ended
             self._coordinator.leave(outlet, ev.SessionBroken(worker, _BROKEN))
-        except ValueError as error:
-            self._coordinator.leave(outlet, ev.SessionBroken(worker, f"it broke the protocol: {error}"))
         finally:
             outlet.close()
 
@@ -84,6 +82,14 @@ class SessionService(SessionServicer):
         if reader is not None:
             reader.cancel()
         self._coordinator.leave(outlet, ev.SessionBroken(outlet.worker, _BROKEN))
+
+
+def _understood(worker: str, message: session_pb2.WorkerMessage) -> ev.WorkerEvent:
+    """What a worker says; that it broke its session if that cannot be understood."""
+    try:
+        return event_of(worker, message)
+    except ValueError as error:
+        return ev.SessionBroken(worker, f"it broke the protocol: {error}")
 
 
 async def _first_message(messages: AsyncIterator[session_pb2.WorkerMessage], context: Context) -> ev.Joined:
@@ -98,11 +104,12 @@ async def _first_message(messages: AsyncIterator[session_pb2.WorkerMessage], con
     if not message.HasField("join"):
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of a session must be a join")
     if join.worker != name:
-        logger.warning("JoinRefused: the certificate of %s claims to be worker %s", name, join.worker)
+        claimed = word(join.worker)
+        logger.warning("JoinRefused: the certificate of %s claims to be worker %s", name, claimed)
         await context.abort(
-            grpc.StatusCode.PERMISSION_DENIED, f"the certificate is for worker {name}, the join for {join.worker}"
+            grpc.StatusCode.PERMISSION_DENIED, f"the certificate is for worker {name}, the join for {claimed}"
         )
-    return ev.Joined(name, join.protocol_version, join.library_version, join.device, join.host)
+    return ev.Joined(name, join.protocol_version, word(join.library_version), word(join.device), word(join.host))
 
 
 class ControlService(CoordinatorServicer):

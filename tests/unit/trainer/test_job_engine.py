@@ -1,0 +1,142 @@
+"""A worker's engine in a job, between a scripted session and shards that only keep what they get."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import nn
+
+from heterotrain import PeerLostError
+from heterotrain.engine import Setup, Update
+from heterotrain.gradients import Gradients
+from heterotrain.job import GrantsAtHand, JobEngine
+from heterotrain.manifest import describe_model
+from heterotrain.stream import SessionStream
+from heterotrain.transport.base import Part, PullStatus, PushKey, PushStatus, RefusedError, TensorClient
+from heterotrain_core.types import Grant, SampleRange
+from heterotrain_rpc import session_pb2 as pb
+
+WELCOME = pb.Welcome(term=1, incarnation=1, worker=2, num_workers=3, shards=["h:1", "h:2"])
+GRANT = Grant(-1, 0, 0, (SampleRange(0, 0, 4),), None, 1)
+
+
+@dataclass
+class FakeStream:
+    """Gives the messages of `script`, whatever kind is waited for; keeps what is sent."""
+
+    script: deque[dict[str, Any]]
+    sent: list[pb.WorkerMessage] = field(default_factory=list)
+    last: pb.WorkerMessage | None = None
+
+    def open(self) -> pb.Welcome:
+        return WELCOME
+
+    def wait(self, kind: str) -> pb.CoordinatorMessage:
+        return pb.CoordinatorMessage(**self.script.popleft())
+
+    def send(self, message: pb.WorkerMessage) -> None:
+        self.sent.append(message)
+
+    def check(self) -> None:
+        """The session lives."""
+
+    def close(self, last: pb.WorkerMessage) -> None:
+        self.last = last
+
+
+@dataclass
+class FakeShard:
+    """Answers every push and pull alike."""
+
+    push_status: PushStatus = PushStatus.COMPLETE
+    refusal: str = ""
+    pulled: list[int] = field(default_factory=list)
+
+    def push(self, key: PushKey, parts: Sequence[Part], *, timeout_seconds: float) -> PushStatus:
+        return self.push_status
+
+    def pull(
+        self, term: int, version: int, parts: Sequence[Part], *, wait_seconds: float, timeout_seconds: float
+    ) -> PullStatus:
+        if self.refusal:
+            raise RefusedError(self.refusal)
+        self.pulled.append(version)
+        return PullStatus.DONE
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def configured(
+    shards: Sequence[FakeShard], *script: dict[str, Any]
+) -> tuple[JobEngine, FakeStream, nn.Linear, Gradients]:
+    """An engine that has agreed on a small model, and where the model's gradients are summed."""
+    stream = FakeStream(deque([{"manifest_accepted": pb.ManifestAccepted()}, *script]))
+    engine = JobEngine(
+        "a-0", cast("SessionStream", stream), GrantsAtHand(), lambda i, _: cast("TensorClient", shards[i]),
+        clock=lambda: 0.0, sleep=lambda _: None,
+    ).open()  # fmt: skip
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    setup = Setup(describe_model(model, optimizer.param_groups), optimizer, 8, torch.device("cpu"))
+    gradients = engine.configure(setup)
+    stream.sent.clear()
+    return engine, stream, model, gradients
+
+
+def test_after_the_end_of_an_epoch_it_says_which_version_it_holds() -> None:
+    shards = [FakeShard(), FakeShard()]
+    grant = pb.GrantMessage(term=1, iteration=0, version=0, ranges=[pb.Range(stop=4)])
+    end = pb.EpochEndMessage(term=1, epoch=0, version=2, schedule_step=2)
+    last = pb.TrainingEndMessage(term=1, version=3, reason="over")
+    engine, stream, _, _ = configured(shards, {"grant": grant}, {"epoch_end": end}, {"training_end": last})
+    engine.next_item()
+    assert stream.sent == []
+    engine.next_item()
+    assert stream.sent == [pb.WorkerMessage(heartbeat=pb.Heartbeat(version=2))]
+    engine.next_item()
+    assert len(stream.sent) == 1
+    assert [s.pulled for s in shards] == [[0, 2, 3], [0, 2, 3]]
+
+
+def test_a_refused_gradient_names_shard_and_tensors() -> None:
+    engine, stream, model, gradients = configured([FakeShard(), FakeShard(PushStatus.NOT_FINITE)])
+    model(torch.ones(1, 2)).sum().backward()
+    assert model.bias.grad is not None
+    model.bias.grad[1] = float("nan")
+    gradients.add(1.0)
+    engine.submit(Update(GRANT, None, data_seconds=0.0, compute_seconds=0.0))
+    (message,) = stream.sent
+    assert (message.done.refused, message.done.refusal) == (True, "ps-1: bias")
+
+
+@pytest.mark.parametrize(
+    ("failure", "want"),
+    [
+        pytest.param(None, pb.WorkerMessage(goodbye=pb.Goodbye()), id="well"),
+        pytest.param("ValueError: x", pb.WorkerMessage(failure=pb.Failure(error="ValueError: x")), id="by itself"),
+    ],
+)
+def test_the_last_word_says_how_the_script_ended(failure: str | None, want: pb.WorkerMessage) -> None:
+    engine, stream, _, _ = configured([FakeShard(), FakeShard()])
+    engine.close(failure)
+    assert stream.last == want
+
+
+def test_who_loses_a_shard_names_it_to_the_coordinator_and_to_the_user(capsys: pytest.CaptureFixture[str]) -> None:
+    end = pb.EpochEndMessage(term=1, epoch=0, version=2)
+    shards = [FakeShard(), FakeShard()]
+    engine, stream, _, _ = configured(shards, {"epoch_end": end})
+    shards[1].refusal = "the parameter server is shutting down"
+    with pytest.raises(PeerLostError) as raised:
+        engine.next_item()
+    assert raised.value.shard == "ps-1"
+    engine.close()
+    reason = "parameter server ps-1 refused this worker: the parameter server is shutting down"
+    assert stream.last == pb.WorkerMessage(failure=pb.Failure(error=reason, lost_shard="ps-1"))
+    assert capsys.readouterr().err == f"heterotrain: worker a-0 ends: {reason}\n"
