@@ -9,6 +9,7 @@ import pytest
 
 from heterotrain_api.contract import ExitCode
 from support.real_job import SECONDS, RealJob
+from support.watching import control, state_now, state_when
 from support.zygote import Zygote, until
 
 pytestmark = pytest.mark.timeout(240)
@@ -49,6 +50,11 @@ def test_a_script_that_leaves_in_good_order_is_not_missed(zygote: Zygote, tmp_pa
         other = job.start_worker("a-0", SCRIPT, {"FAULT": "leave", "FAULTY": "b-0"})
         leaving = job.start_worker("b-0", SCRIPT, {"FAULT": "leave", "FAULTY": "b-0"})
         assert leaving.wait(SECONDS) == 0
+        log = job.coordinator.stderr
+        until(lambda: "PlanDerived: plan 2" in log.read_text() or None, SECONDS, log.read_text)
+        with control(job.address) as stub:
+            left_at = state_now(stub).version
+            state_when(stub, lambda s: s.version > left_at + 5)
         assert other.poll() is None
 
 
