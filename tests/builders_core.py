@@ -52,6 +52,8 @@ class Fleet:
         self.commits: list[Commit] = []
         self.epoch_ends: list[EpochEnd] = []
         self.training_ends: dict[int, TrainingEnd] = {}
+        self.draining: set[int] = set()
+        """Told to drain; they have not left."""
 
     def join(self, *workers: int) -> list[Decision]:
         """Workers join one after another; all by default."""
@@ -61,9 +63,11 @@ class Fleet:
     def leave(self, worker: int) -> list[Decision]:
         self.pending.pop(worker, None)
         self.training_ends.pop(worker, None)
+        self.draining.discard(worker)
         return self.carry_out(self.policy.on_leave(worker, 0.0))
 
     def drain(self, worker: int) -> list[Decision]:
+        self.draining.add(worker)
         return self.carry_out(self.policy.drain(worker))
 
     def plan(self, plan: Plan) -> list[Decision]:

@@ -1,1 +1,1 @@
-"""The pure mathematics: synchronisation policies, shares, data cursor, layout. Standard library only; no clock, no I/O."""
+"""The pure mathematics: synchronisation policies, shares, data cursor, layout. Standard library only; no I/O."""

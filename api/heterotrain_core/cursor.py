@@ -8,7 +8,8 @@ sample of an epoch is committed exactly once, and a loader may end as soon as `i
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 
 from heterotrain_core.types import SampleRange
 
@@ -104,7 +105,7 @@ class DataCursor:
                 raise ValueError(f"{_words(r)} is not of the present epoch {self._epoch}")
         previous: SampleRange | None = None
         merged = merge_ranges(ranges)
-        for r in sorted(ranges):
+        for r in sorted(ranges, key=_place):
             if previous is not None and r.start < previous.stop and len(r) > 0:
                 raise ValueError(f"{_words(r)} and {_words(previous)} overlap")
             previous = r if len(r) > 0 else previous
@@ -119,13 +120,31 @@ class DataCursor:
 def merge_ranges(ranges: Iterable[SampleRange]) -> tuple[SampleRange, ...]:
     """Sort ranges and join those that touch or overlap; empty ones vanish."""
     merged: list[SampleRange] = []
-    for r in sorted(r for r in ranges if len(r) > 0):
+    for r in sorted([r for r in ranges if r.stop > r.start], key=_place):
         last = merged[-1] if merged else None
         if last is not None and last.epoch == r.epoch and r.start <= last.stop:
             merged[-1] = SampleRange(r.epoch, last.start, max(last.stop, r.stop))
         else:
             merged.append(r)
     return tuple(merged)
+
+
+def split_ranges(ranges: Sequence[SampleRange], amounts: Iterable[int]) -> Iterator[tuple[SampleRange, ...]]:
+    """Cut `ranges`, in their order, into pieces of `amounts` samples, which they must have in sum at least."""
+    rest = iter(ranges)
+    epoch = start = stop = 0
+    for amount in amounts:
+        piece: list[SampleRange] = []
+        left = amount
+        while left > 0:
+            if start == stop:
+                following = next(rest)
+                epoch, start, stop = following.epoch, following.start, following.stop
+            end = min(stop, start + left)
+            piece.append(SampleRange(epoch, start, end))
+            left -= end - start
+            start = end
+        yield tuple(piece)
 
 
 class _Intervals:
@@ -153,11 +172,19 @@ class _Intervals:
 
     def remove(self, start: int, stop: int) -> None:
         """Remove a non-empty interval that the set covers."""
-        i = bisect_right(self._starts, start) - 1
-        first, last = self._starts[i], self._stops[i]
-        rest = [(a, b) for a, b in ((first, start), (stop, last)) if a < b]
-        self._starts[i : i + 1] = [a for a, _ in rest]
-        self._stops[i : i + 1] = [b for _, b in rest]
+        starts, stops = self._starts, self._stops
+        i = bisect_right(starts, start) - 1
+        # Cut at an end in place: lists of many intervals are moved only where one vanishes or is split.
+        match starts[i] == start, stops[i] == stop:
+            case True, True:
+                del starts[i], stops[i]
+            case True, False:
+                starts[i] = stop
+            case False, True:
+                stops[i] = start
+            case _:
+                starts.insert(i + 1, stop)
+                stops.insert(i, start)
         self.total -= stop - start
 
     def pop_lowest(self, count: int) -> list[tuple[int, int]]:
@@ -170,6 +197,10 @@ class _Intervals:
             popped.append((start, stop))
             count -= stop - start
         return popped
+
+
+_place = attrgetter("epoch", "start", "stop")
+"""Key to sort ranges by: much faster than comparing them."""
 
 
 def _words(r: SampleRange) -> str:

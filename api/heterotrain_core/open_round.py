@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from heterotrain_core.cursor import merge_ranges
-from heterotrain_core.types import Commit, Contribution, Grant, SampleRange
+from heterotrain_core.staleness import make_commit
+from heterotrain_core.types import Commit, Grant, SampleRange
 
 
 @dataclass(slots=True)
@@ -34,12 +34,5 @@ class OpenRound:
 
         The denominator of the scale is what was granted less what lost workers had: what was refused stays in.
         """
-        arrived = [g for _, g in sorted(self.grants.items()) if g.worker not in self.refused]
-        samples = sum(g.samples for g in arrived)
-        denominator = sum(g.samples for g in self.grants.values())
-        return Commit(
-            version=self.number,
-            contributions=tuple(Contribution(g.worker, g.iteration, g.samples / samples) for g in arrived),
-            scale=samples / denominator if samples else 0.0,
-            ranges=merge_ranges(r for g in self.grants.values() for r in g.ranges),
-        )
+        granted = sum(g.samples for g in self.grants.values())
+        return make_commit(self.number, self.grants.values(), self.refused, batch=granted)

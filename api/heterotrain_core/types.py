@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
+from heterotrain_core.synchronization import Synchronization
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class SampleRange:
@@ -42,6 +44,8 @@ class Plan:
     reason: str = ""
     derived: bool = False
     """Made by the coordinator itself after it lost a worker, not by the operator."""
+    synchronization: Synchronization | None = None
+    """Mode and bounds from this plan on; `None`: they stay as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +58,11 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Permission and work for one iteration of one worker. May be given before `version` exists: the pull then waits."""
+    """Permission and work for an iteration of one worker. May be given before `version` exists: the pull then waits."""
 
     worker: int
     iteration: int
-    """The worker's iteration; under BSP equal to the round."""
+    """Names the worker's iteration: equal to `version`, so that it rises and never repeats, whatever the mode."""
     version: int
     """The exact version to pull."""
     ranges: tuple[SampleRange, ...]
@@ -68,7 +72,10 @@ class Grant:
     @property
     def samples(self) -> int:
         """Samples of this grant."""
-        return sum(len(r) for r in self.ranges)
+        total = 0
+        for r in self.ranges:
+            total += r.stop - r.start
+        return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +99,8 @@ class Commit:
     scale: float
     ranges: tuple[SampleRange, ...] = field(default=())
     """Samples that this commit uses up (those of refused gradients too)."""
+    dropped: tuple[tuple[int, int], ...] = ()
+    """(worker, iteration) of gradients that came too late since the last commit: in no commit, shards discard them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +175,14 @@ class SyncPolicy(Protocol):
         """Version after the last commit decided."""
         ...
 
+    @property
+    def next_timer(self) -> float | None:
+        """When to call `on_timer` if nothing else happens, `None`: not at all. Changes with every event.
+
+        It may lie in the past: then call at once, but after the other events of the same instant.
+        """
+        ...
+
     def on_join(self, worker: int, now: float) -> Sequence[Decision]:
         """A worker is ready to compute."""
         ...
@@ -186,6 +203,10 @@ class SyncPolicy(Protocol):
 
     def on_plan(self, plan: Plan, now: float) -> Sequence[Decision]:
         """An agreed plan; it is in force from the next round that is opened (see `plan_round`)."""
+        ...
+
+    def on_synchronization(self, synchronization: Synchronization, now: float) -> Sequence[Decision]:
+        """Other bounds or another mode; a plan that carries them has the same effect."""
         ...
 
     def on_stop(self, reason: str, now: float) -> Sequence[Decision]:

@@ -11,6 +11,7 @@ import typer
 
 from heterotrain_operator.commands import jobs, plan, plugins
 from heterotrain_operator.commands import run as run_commands
+from heterotrain_operator.commands import simulate as simulate_command
 from heterotrain_operator.commands.errors import CommandError
 
 
@@ -29,6 +30,7 @@ def make_app(others: Iterable[EntryPoint] = ()) -> typer.Typer:
     app.add_typer(plan.app, name="plan")
     for function in (jobs.logs, jobs.stop, jobs.drain, jobs.checkpoint):
         app.command()(function)
+    app.command()(simulate_command.simulate)
     app.command(name="version")(show_version)
     taken = {command.name for command in app.registered_commands} | {group.name for group in app.registered_groups}
     taken |= {command.callback.__name__ for command in app.registered_commands if command.callback is not None}

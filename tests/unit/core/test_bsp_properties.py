@@ -70,7 +70,7 @@ def act(job: Fleet, action: str, worker: int, shares: list[int]) -> None:
         job.done(worker, refused=action == "refuse")
     elif action == "leave":
         job.leave(worker)
-    elif action == "join" and not live and not job.pending.get(worker) and worker not in job.training_ends:
+    elif action == "join" and not live and worker not in job.draining and worker not in job.training_ends:
         job.join(worker)
     elif action == "drain" and live:
         job.drain(worker)

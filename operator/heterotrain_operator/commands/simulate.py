@@ -1,0 +1,305 @@
+"""``heterotrain simulate``: the synchronisation policies in virtual time, before a job is run."""
+
+from __future__ import annotations
+
+import gc
+import json
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from heterotrain_api.contract import ExitCode
+from heterotrain_core.simulate import simulate as run_simulation
+from heterotrain_core.simulate_times import Constant, StepTimes, Trace, parse_step_times
+from heterotrain_core.simulate_values import (
+    ENDLESS,
+    Failure,
+    Join,
+    Link,
+    SimulatedWorker,
+    Simulation,
+    SimulationResult,
+    Start,
+)
+from heterotrain_core.synchronization import SyncMode
+from heterotrain_operator.commands.errors import CommandError
+from heterotrain_operator.commands.synchronization import SynchronizationOptions, parse_pair
+
+ROWS: Final = 20
+"""Workers shown in the table; `--json` has all."""
+
+
+def simulate(  # noqa: PLR0917  # a command: its options are given by name
+    step_times: Annotated[
+        str | None,
+        typer.Option(
+            "--step-times",
+            "--times",
+            metavar="SECONDS,…",
+            help="Step times, one a worker: 1,1,1,4, or COUNT:DISTRIBUTION such as 100:uniform(1,4), "
+            "10:spread(1,4), 4:exponential(2), 4:lognormal(1,0.3), 8:spikes(1,4,0.05).",
+        ),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help='Recorded step times instead: JSON, {"worker": [seconds, …], …}.'),
+    ] = None,
+    mode: Annotated[SyncMode, typer.Option(case_sensitive=False, help="Mode of synchronisation.")] = SyncMode.BSP,
+    until: Annotated[float | None, typer.Option(min=0, metavar="SECONDS", help="Virtual time.  [default: 100]")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="End after so many rounds (versions).")] = None,
+    staleness_bound: Annotated[
+        str | None,
+        typer.Option("--staleness-bound", "--bound", metavar="N|none", help="SSP: iterations; Delay: rounds; both: 3."),
+    ] = None,
+    delay_window: Annotated[
+        str | None,
+        typer.Option("--delay-window", "--window", metavar="SECONDS|none", help="Delay; none waits for all.  [0.05]"),
+    ] = None,
+    dssp: Annotated[str | None, typer.Option(metavar="LOWER,RANGE", help="DSSP, in iterations.  [2,8]")] = None,
+    discount: Annotated[
+        str | None,
+        typer.Option(
+            metavar="none|inverse|A|staleness-aware",
+            help="Weight of stale gradients: (1+tau)^-A; inverse is 1; Delay: inverse, others: none.",
+        ),
+    ] = None,
+    normalization: Annotated[
+        str | None, typer.Option(metavar="target|arrived", help="Divide weights by the batch or by what arrived.")
+    ] = None,
+    backup: Annotated[int | None, typer.Option(min=0, help="Backup: number of backup workers.  [1]")] = None,
+    shares: Annotated[
+        str | None, typer.Option(metavar="N,…", help="Samples an iteration, by worker.  [1 each]")
+    ] = None,
+    dataset_size: Annotated[int | None, typer.Option(min=1, help="Samples of an epoch.  [endless]")] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="With --dataset-size.")] = 1,
+    phases: Annotated[
+        str | None, typer.Option(metavar="SECONDS,…", help="How much longer each worker's first step takes.")
+    ] = None,
+    link: Annotated[
+        str | None, typer.Option(metavar="DELTA,BYTES/S", help="Fixed seconds of a transmission, bandwidth.")
+    ] = None,
+    model_bytes: Annotated[float, typer.Option(min=0, help="Bytes pulled and pushed a step.")] = 0.0,
+    fail: Annotated[
+        list[str] | None, typer.Option(metavar="WORKER@TIME", help="A worker falls silent; may be repeated.")
+    ] = None,
+    join: Annotated[
+        list[str] | None, typer.Option(metavar="WORKER@TIME", help="A worker comes (back); may be repeated.")
+    ] = None,
+    lease: Annotated[float, typer.Option(min=0, help="Seconds until a silent worker counts as lost.")] = 15.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the random step times.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    log: Annotated[bool, typer.Option("--log", help="List all starts and closings too.")] = False,
+) -> None:
+    """Simulate a mode of synchronisation: workers are named w0, w1, … (or as in the trace).
+
+    The policy is the one that jobs run; times are virtual, so that thousands of workers take seconds.
+    """
+    options = SynchronizationOptions(
+        mode=mode,
+        staleness_bound=staleness_bound,
+        delay_window=delay_window,
+        dssp=dssp,
+        discount=discount,
+        normalization=normalization,
+        backup=backup,
+    )
+    with _said_by_user():
+        workers = _workers(step_times, trace, shares, phases)
+        end = until if until is not None else (100.0 if rounds is None and dataset_size is None else float("inf"))
+        simulation = Simulation(
+            workers=workers,
+            synchronization=options.parse(),
+            until_seconds=end,
+            rounds=rounds,
+            dataset_size=dataset_size or ENDLESS,
+            epochs=epochs,
+            link=_link(link),
+            model_bytes=model_bytes,
+            events=(
+                *(Failure(seconds, worker) for worker, seconds in map(_at, fail or ())),
+                *(Join(seconds, worker) for worker, seconds in map(_at, join or ())),
+            ),
+            lease_seconds=lease,
+            seed=seed,
+            keep_log=log,
+        )
+    result, cost = _measured(simulation)
+    if as_json:
+        typer.echo(json.dumps(result_document(simulation, result, cost, log=log), indent=2))
+    else:
+        _print(Console(), simulation, result, cost, log=log)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What the simulation took on this machine."""
+
+    seconds: float
+    arrivals_per_second: float
+    peak_memory_mebibytes: float
+
+
+def result_document(simulation: Simulation, result: SimulationResult, cost: Cost, *, log: bool) -> dict[str, Any]:
+    """Return what ``--json`` prints."""
+    document: dict[str, Any] = {
+        "mode": simulation.synchronization.mode.value,
+        "seconds": result.seconds,
+        "end_reason": result.end_reason,
+        "rounds": result.rounds,
+        "gradients": result.gradients,
+        "dropped": result.dropped,
+        "samples": result.samples,
+        "largest_staleness": result.largest_staleness,
+        "staleness_histogram": {str(tau): count for tau, count in result.staleness_histogram.items()},
+        "workers": [
+            {"name": w.name, "iterations": w.iterations, "waiting_seconds": w.waiting_seconds} for w in result.workers
+        ],
+        "cost": {
+            "seconds": round(cost.seconds, 3),
+            "arrivals_per_second": round(cost.arrivals_per_second),
+            "peak_memory_mebibytes": round(cost.peak_memory_mebibytes, 1),
+        },
+    }
+    if log:
+        document["log"] = [
+            {"event": "start", "seconds": e.seconds, "worker": e.worker, "clock": e.clock, "version": e.version}
+            if isinstance(e, Start)
+            else {"event": "close", "seconds": e.seconds, "version": e.version, "staleness": dict(e.staleness)}
+            for e in result.log
+        ]
+    return document
+
+
+def _measured(simulation: Simulation) -> tuple[SimulationResult, Cost]:
+    # Nothing of a simulation is cyclic: the collector would only walk over millions of live values.
+    collecting = gc.isenabled()
+    gc.disable()
+    began = time.perf_counter()
+    try:
+        result = run_simulation(simulation)
+    finally:
+        if collecting:
+            gc.enable()
+    seconds = time.perf_counter() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    mebibytes = peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+    return result, Cost(seconds, result.arrivals / max(seconds, 1e-9), mebibytes)
+
+
+def _print(console: Console, simulation: Simulation, result: SimulationResult, cost: Cost, *, log: bool) -> None:
+    mean = sum(tau * n for tau, n in result.staleness_histogram.items()) / max(1, result.gradients)
+    histogram = "  ".join(f"{tau}: {n}" for tau, n in result.staleness_histogram.items()) or "none"
+    dropped = f", {result.dropped} dropped" if result.dropped else ""
+    ended = f" ({result.end_reason})" if result.end_reason else ""
+    for line in (
+        f"{simulation.synchronization.mode}, {len(result.workers)} workers, {result.seconds:g} s{ended}",
+        f"rounds {result.rounds}, gradients {result.gradients}{dropped}, samples {result.samples}",
+        f"staleness: largest {result.largest_staleness}, mean {mean:.2f}; {histogram}",
+        _cost_line(cost),
+    ):
+        console.print(line, soft_wrap=True, highlight=False)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("worker", overflow="fold")
+    for column in ("iterations", "waiting (s)"):
+        table.add_column(column, justify="right")
+    for worker in result.workers[:ROWS]:
+        table.add_row(worker.name, str(worker.iterations), f"{worker.waiting_seconds:g}")
+    if len(result.workers) > ROWS:
+        table.add_row(f"… {len(result.workers) - ROWS} more", "", "")
+    console.print(table)
+    if log:
+        for line in _log_lines(result):
+            console.print(line, soft_wrap=True, highlight=False)
+
+
+def _cost_line(cost: Cost) -> str:
+    speed, memory = cost.arrivals_per_second, cost.peak_memory_mebibytes
+    return f"simulated in {cost.seconds:.2f} s, {speed:.0f} arrivals/s, peak memory {memory:.0f} MiB"
+
+
+def _log_lines(result: SimulationResult) -> Iterator[str]:
+    for entry in result.log:
+        if isinstance(entry, Start):
+            yield f"{entry.seconds:g}  start {entry.worker}  clock {entry.clock}  version {entry.version}"
+        else:
+            members = ", ".join(f"{worker} (tau {tau})" for worker, tau in entry.staleness.items())
+            yield f"{entry.seconds:g}  close {entry.version}: {members or 'nobody'}"
+
+
+def _workers(
+    step_times: str | None, trace: Path | None, shares: str | None, phases: str | None
+) -> tuple[SimulatedWorker, ...]:
+    if (step_times is None) == (trace is None):
+        raise ValueError("give either --step-times, for example --step-times 1,1,1,4, or --trace FILE")
+    times = (
+        _read_trace(trace)
+        if trace is not None
+        else {f"w{i}": steps for i, steps in enumerate(parse_step_times(step_times or ""))}
+    )
+    num_workers = len(times)
+    samples = [int(s) for s in _numbers("--shares", shares, num_workers, 1)]
+    delays = _numbers("--phases", phases, num_workers, 0)
+    if min(samples) < 1 or min(delays) < 0:
+        raise ValueError("--shares must be at least 1 sample each, --phases at least 0 s")
+    return tuple(
+        SimulatedWorker(name, steps, share, phase)
+        for (name, steps), share, phase in zip(times.items(), samples, delays, strict=True)
+    )
+
+
+def _numbers(option: str, text: str | None, count: int, default: float) -> list[float]:
+    if text is None:
+        return [default] * count
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{option} {text}: write numbers separated by commas, one a worker") from None
+    if len(numbers) != count:
+        raise ValueError(f"{option} has {len(numbers)} numbers for {count} workers")
+    return numbers
+
+
+def _read_trace(path: Path) -> dict[str, StepTimes]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"--trace {path}: cannot be read: {error}") from None
+    if not isinstance(document, dict) or not document:
+        raise ValueError(f'--trace {path}: must be a JSON object such as {{"gpu-0": [0.25, 0.26], "cpu-0": [1.1]}}')
+    times: dict[str, StepTimes] = {}
+    for name, seconds in document.items():
+        numbers = seconds if isinstance(seconds, list) else [seconds]
+        if not all(isinstance(s, int | float) for s in numbers):
+            raise ValueError(f"--trace {path}: {name} must have a list of seconds")
+        times[str(name)] = Trace(tuple(map(float, numbers))) if len(numbers) != 1 else Constant(float(numbers[0]))
+    return times
+
+
+def _link(text: str | None) -> Link:
+    return Link() if text is None else Link(*parse_pair("--link", text))
+
+
+def _at(text: str) -> tuple[str, float]:
+    worker, _, seconds = text.rpartition("@")
+    try:
+        return worker, float(seconds)
+    except ValueError:
+        raise ValueError(f"{text}: write an event as worker@seconds, for example w3@10") from None
+
+
+@contextmanager
+def _said_by_user() -> Iterator[None]:
+    """Show faults of options as what they are."""
+    try:
+        yield
+    except ValueError as error:
+        raise CommandError(str(error), ExitCode.INVALID) from None
