@@ -259,6 +259,7 @@ def _error(code: int, answer: Json | None, text: bytes) -> ApiError:
     if answer is None or answer.get("kind") != "Status":
         # A proxy or load balancer answered; a success that is no JSON is a broken one.
         status = code if code >= 300 else 502
-        return ApiError(status, "NotKubernetes", text[:200].decode(errors="replace").strip() or "no text")
+        words = "".join(c if c.isprintable() else " " for c in text[:200].decode(errors="replace")).strip()
+        return ApiError(status, "NotKubernetes", words or "no text")
     after = (answer.get("details") or {}).get("retryAfterSeconds")
     return ApiError(code, answer.get("reason") or "Unknown", answer.get("message") or "", after)

@@ -1,4 +1,4 @@
-"""One task per job: wakes coalesce, failures wait longer and longer, and nobody waits for somebody else. Virtual time."""
+"""One task per job: wakes coalesce, failures wait longer each time, and nobody waits for somebody else."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 import pytest
-from support.virtual_time import run_virtual, virtual_now
 
 from heterotrain_operator.errors import ApiError, ApiUnreachableError
 from heterotrain_operator.job.memory import JobKey
 from heterotrain_operator.metrics import Metrics
 from heterotrain_operator.settings import OperatorSettings
 from heterotrain_operator.supervisor import Pass, Supervisor
+from support.virtual_time import run_virtual, virtual_now
 
 A, B = JobKey("default", "a"), JobKey("default", "b")
 PassFn = Callable[[JobKey], Awaitable[Pass]]
@@ -49,9 +49,7 @@ class Stage:
         return list(self.jobs)
 
     def errors(self, reason: str) -> float:
-        value = self.metrics.registry.get_sample_value(
-            "heterotrain_operator_pass_errors_total", {"reason": reason}
-        )
+        value = self.metrics.registry.get_sample_value("heterotrain_operator_pass_errors_total", {"reason": reason})
         return value or 0.0
 
     def times(self, name: str = "a") -> list[float]:

@@ -1,0 +1,186 @@
+"""A job's children against a real API server: all made once, owned, and nothing that was not asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from manifests import make_manifest
+from support.api_proxy import ApiProxy
+from support.control_plane import ControlPlane, Namespace
+from support.operator_process import OperatorProcess
+from support.play import (
+    FIELD_MANAGER,
+    condition,
+    job,
+    living_pods,
+    owners,
+    places,
+    until,
+    until_complete,
+)
+
+Start = Callable[..., OperatorProcess]
+PLACES = ["cpu-0", "cpu-1", "cpu-2", "ps-0"]
+
+
+def test_a_job_gets_its_children_and_is_otherwise_left_alone(
+    start_operator: Start, namespace: Namespace, plane: ControlPlane
+) -> None:
+    operator = start_operator()
+    made = namespace.create("heterotrainjobs", job())
+    uid = made["metadata"]["uid"]
+
+    pods = until_complete(namespace, uid, 4)
+
+    children = [*pods, *namespace.list("services"), *namespace.list("secrets")]
+    assert places(pods) == PLACES
+    assert owners(children) == {uid}
+    assert len(children) == 6
+    assert [o["metadata"].get("finalizers") for o in children] == [None] * 6
+    stored = until("a condition", lambda: _stored(namespace, "Accepted"))
+    assert stored["spec"] == made["spec"]
+    assert "finalizers" not in stored["metadata"]
+    assert "annotations" not in stored["metadata"]
+    # Whoever wrote beside the user wrote the status, and under one name.
+    writers = {(f["manager"], f.get("subresource")) for f in stored["metadata"]["managedFields"]}
+    assert writers == {("python-httpx", None), (FIELD_MANAGER, "status")}
+    assert operator.alive() == 200
+    assert [event for event in plane.audited(namespace.name) if event["responseStatus"]["code"] == 403] == []
+
+
+def test_eight_pods_cost_at_most_twenty_writes(start_operator: Start, namespace: Namespace, proxy: ApiProxy) -> None:
+    start_operator()
+    uid = namespace.create("heterotrainjobs", job(workers=6, servers=2))["metadata"]["uid"]
+
+    until_complete(namespace, uid, 8)
+    until("the status says so", lambda: condition(namespace.get("heterotrainjobs", "fashion"), "Accepted"))
+
+    writes = proxy.writes()
+    print(f"\nwrites until 8 pods existed: {len(writes)}: {', '.join(f'{w.method} {w.resource}' for w in writes)}")
+    assert len(writes) <= 20
+
+
+def test_the_operator_is_configured_for_all_namespaces_too(
+    start_operator: Start, namespace: Namespace, wide_rights: None
+) -> None:
+    start_operator(cluster=True)
+    uid = namespace.create("heterotrainjobs", job())["metadata"]["uid"]
+    until_complete(namespace, uid, 4)
+
+
+def test_two_namespaces_hold_jobs_of_one_name(
+    start_operator: Start, make_namespace: Callable[..., Namespace], wide_rights: None
+) -> None:
+    here, there = make_namespace(), make_namespace()
+    start_operator(cluster=True)
+    uids = {space.name: space.create("heterotrainjobs", job())["metadata"]["uid"] for space in (here, there)}
+
+    for space in (here, there):
+        pods = until_complete(space, uids[space.name], 4)
+        children = [*pods, *space.list("services"), *space.list("secrets")]
+        assert owners(children) == {uids[space.name]}
+        assert len(space.list("pods")) == 4
+
+
+def test_a_strangers_pod_with_our_name_is_left_alone(start_operator: Start, namespace: Namespace) -> None:
+    stranger = _stranger("fashion-cpu-0-1")
+    before = namespace.create("pods", stranger)
+    start_operator()
+
+    uid = namespace.create("heterotrainjobs", job())["metadata"]["uid"]
+
+    pods = until_complete(namespace, uid, 4)
+    assert places(pods) == PLACES
+    assert "fashion-cpu-0-2" in {pod["metadata"]["name"] for pod in pods}
+    after = namespace.get("pods", "fashion-cpu-0-1")
+    assert after is not None
+    assert (after["metadata"]["uid"], after["metadata"].get("labels")) == (
+        before["metadata"]["uid"],
+        before["metadata"].get("labels"),
+    )
+
+
+def test_a_pod_that_only_claims_to_be_ours_by_label_counts_for_nothing(
+    start_operator: Start, namespace: Namespace
+) -> None:
+    start_operator()
+    uid = namespace.create("heterotrainjobs", job())["metadata"]["uid"]
+    pods = until_complete(namespace, uid, 4)
+
+    false = _stranger("false")
+    false["metadata"]["labels"] = pods[0]["metadata"]["labels"]
+    namespace.create("pods", false)
+    namespace.delete("pods", pods[0]["metadata"]["name"])
+
+    until("the pod is made again", lambda: len([p for p in living_pods(namespace, uid) if owners([p]) == {uid}]) == 4)
+    assert namespace.get("pods", "false") is not None
+
+
+def test_the_service_is_made_again_when_somebody_deletes_it(start_operator: Start, namespace: Namespace) -> None:
+    start_operator(full_pass_seconds=2)
+    uid = namespace.create("heterotrainjobs", job())["metadata"]["uid"]
+    until_complete(namespace, uid, 4)
+    name = namespace.list("services")[0]["metadata"]["name"]
+
+    namespace.delete("services", name)
+
+    until("the Service is there again", lambda: namespace.get("services", name))
+
+
+def test_children_are_admitted_where_pod_security_is_restricted(
+    start_operator: Start, make_namespace: Callable[..., Namespace], wide_rights: None
+) -> None:
+    strict = make_namespace(**{"pod-security.kubernetes.io/enforce": "restricted"})
+    start_operator(cluster=True)
+    uid = strict.create("heterotrainjobs", job())["metadata"]["uid"]
+    assert places(until_complete(strict, uid, 4)) == PLACES
+
+
+def test_a_quota_is_said_and_waited_for(start_operator: Start, namespace: Namespace) -> None:
+    quota = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
+    namespace.create("resourcequotas", quota)
+    until("the quota holds", lambda: (namespace.get("resourcequotas", "none") or {}).get("status"))
+    start_operator(full_pass_seconds=3)
+
+    uid = namespace.create("heterotrainjobs", job())["metadata"]["uid"]
+
+    refused = until("the job says so", lambda: _refused(namespace), 10)
+    assert refused["reason"] == "QuotaExceeded"
+    assert "exceeded quota: none" in refused["message"]
+    namespace.delete("resourcequotas", "none")
+    until_complete(namespace, uid, 4)
+
+
+def test_a_spec_that_the_schema_did_not_stop_is_said_and_nothing_is_made(
+    start_operator: Start, namespace: Namespace
+) -> None:
+    start_operator()
+    template = {"spec": {"restartPolicy": "Always"}}
+    workers = [{"name": "cpu", "replicas": 2, "template": template}]
+    namespace.create("heterotrainjobs", make_manifest(workers=workers))
+
+    refused = until("the job says so", lambda: _refused(namespace), 10)
+
+    assert refused["reason"] == "InvalidSpec"
+    assert "restartPolicy" in refused["message"]
+    assert namespace.list("pods") == []
+
+
+def _refused(namespace: Namespace) -> dict[str, Any]:
+    accepted = condition(namespace.get("heterotrainjobs", "fashion"), "Accepted")
+    return accepted if accepted.get("status") == "False" else {}
+
+
+def _stored(namespace: Namespace, kind: str) -> dict[str, Any] | None:
+    found = namespace.get("heterotrainjobs", "fashion")
+    return found if condition(found, kind) else None
+
+
+def _stranger(name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"containers": [{"name": "x", "image": "x"}]},
+    }

@@ -1,0 +1,48 @@
+"""Liveness: red when a new process would do better, and not before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from support.api_proxy import ApiProxy
+from support.control_plane import Namespace
+from support.operator_process import OperatorProcess
+from support.play import job, until, until_complete
+
+Start = Callable[..., OperatorProcess]
+
+
+def test_a_watch_that_withholds_events_turns_liveness_red_while_the_periodic_list_does_its_work(
+    start_operator: Start, namespace: Namespace, proxy: ApiProxy
+) -> None:
+    operator = start_operator(
+        full_pass_seconds=1,
+        watch_stale_seconds=4,
+        watch_inactivity_seconds=600,
+        allow=("withheld", "aiohttp.server", "Traceback"),
+    )
+    first = namespace.create("heterotrainjobs", job("first"))["metadata"]["uid"]
+    until_complete(namespace, first, 4)
+    assert operator.alive() == 200
+
+    proxy.withhold_watches = True
+    second = namespace.create("heterotrainjobs", job("second"))["metadata"]["uid"]
+
+    until_complete(namespace, second, 4)
+    # kopf answers probes from a cache for ten seconds.
+    until("liveness is red", lambda: operator.alive() == 500, 25)
+    assert 'heterotrain_operator_watch_lag_seconds{resource="jobs"} 0.0' not in operator.metrics()
+
+
+def test_without_the_crd_or_the_rights_the_operator_ends_and_says_why(
+    start_operator: Start, namespace: Namespace
+) -> None:
+    operator = start_operator(cluster=True, allow=("",))
+    assert until("it ended", lambda: operator.process.poll() is not None)
+    assert "may not list HeteroTrainJobs; give its service account the chart's role" in operator.log.read_text()
+
+
+def test_a_wrong_setting_ends_the_operator_with_its_name(start_operator: Start, namespace: Namespace) -> None:
+    operator = start_operator(full_pass_seconds="soon", allow=("",))
+    assert until("it ended", lambda: operator.process.poll() is not None)
+    assert "HETEROTRAIN_OPERATOR_FULL_PASS_SECONDS must be a number, not 'soon'" in operator.log.read_text()
