@@ -47,6 +47,7 @@ class Entity(str):
     __slots__ = ()
 
     def __new__(cls, text: str) -> Entity:
+        """The entity that `text` names; checked."""
         if not isinstance(text, Entity):
             _check_entity(text)
         return super().__new__(cls, text)

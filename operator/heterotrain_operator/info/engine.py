@@ -1,48 +1,154 @@
-"""The heart: takes samples up, keeps them, applies the processing rules to them. Skeleton of the interface."""
+"""The heart: takes samples up, keeps them, applies the processing rules to them, tells events.
+
+Used on one event loop; the store may be read from anywhere. A rule that fails, or that cannot be obeyed, has its error
+in its state and stops no other one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Final
 
-from heterotrain_core.info.rules import ProcessingRule
+from heterotrain_core.info.graph import refusal
+from heterotrain_core.info.processing import Effects, Processor
+from heterotrain_core.info.rules import DEFAULT_TTL, ProcessingRule
 from heterotrain_core.info.values import Sample
 from heterotrain_operator.info.events import EventLog
-from heterotrain_operator.info.rule_state import RuleState
-from heterotrain_operator.info.store import Store
+from heterotrain_operator.info.rule_state import RuleKind, RuleState
+from heterotrain_operator.info.store import Outcome, Store
+
+logger = logging.getLogger(__name__)
 
 
 class Engine:
-    """Store, events and processing rules together; used on one event loop."""
+    """Store, events and processing rules together."""
 
-    def __init__(self, store: Store, events: EventLog) -> None:
-        self.store = store
-        self.events = events
+    def __init__(self, store: Store, events: EventLog, clock: Callable[[], float] = perf_counter) -> None:
+        """`clock` measures what processing costs; the time of day comes with each call."""
+        self.store: Final = store
+        self.events: Final = events
+        self.outcomes: Final[Counter[Outcome]] = Counter()
+        """What became of all samples that were given to `ingest`."""
+        self.busy_seconds = 0.0
+        """Spent in storing and processing since the start; over the sum of `outcomes` it is the cost of a sample."""
+        self._clock = clock
+        self._rules: dict[str, ProcessingRule] = {}
+        self._states: dict[str, RuleState] = {}
+        self._refused: set[str] = set()
+        self._processor = Processor(self._ttl_of, store.labels, clock)
 
     def refusal(self, rule: ProcessingRule) -> str | None:
-        """Why a new or changed rule cannot be obeyed beside the others (a cycle, an output that another rule has, a wrong
-        parameter); `None` if it can."""
-        raise NotImplementedError
+        """Why a new or changed rule cannot be obeyed beside the others; `None` if it can.
+
+        A wrong parameter, a ring, an output that another rule writes.
+        """
+        return refusal(rule, self._accepted(rule.name))
 
     def set_rule(self, rule: ProcessingRule) -> RuleState:
-        """Obey a new or changed rule from now on (its memory begins anew); a refused one gets `RuleState.error`."""
-        raise NotImplementedError
+        """Obey a new or changed rule from now on, with an empty memory; a refused one has the reason as its error."""
+        if self._rules.get(rule.name) != rule:
+            self._rules[rule.name] = rule
+            self._states[rule.name] = RuleState(RuleKind.PROCESS, rule.name, rule.generation)
+            self._admit(rule)
+            self._admit_refused()
+        return self._states[rule.name]
 
     def remove_rule(self, name: str) -> None:
         """No new values of this rule; what it gave stays until it is too old."""
-        raise NotImplementedError
+        if self._rules.pop(name, None) is not None:
+            del self._states[name]
+            self._refused.discard(name)
+            self._processor.remove(name)
+            self._admit_refused()
 
-    def ingest(self, samples: Sequence[Sample], now: float) -> dict[str, int]:
-        """Store samples (pushed or collected) and apply rules; how many had which `store.Outcome`."""
-        raise NotImplementedError
+    def ingest(self, samples: Sequence[Sample], now: float) -> Counter[Outcome]:
+        """Store samples, pushed or collected, and apply the rules; how many had which outcome."""
+        began = self._clock()
+        counts: Counter[Outcome] = Counter()
+        stored = []
+        for sample in samples:
+            outcome = self.store.put(sample, now)
+            counts[outcome] += 1
+            if outcome is Outcome.STORED:
+                stored.append(sample)
+        self._carry_out(self._processor.feed(stored, now), now)
+        self.outcomes.update(counts)
+        self.busy_seconds += self._clock() - began
+        return counts
 
     def tick(self, now: float) -> float | None:
         """Apply the rules that are due by period; when the next one is, `None` if none has a period."""
-        raise NotImplementedError
+        began = self._clock()
+        self._carry_out(self._processor.tick(now), now)
+        self.busy_seconds += self._clock() - began
+        return self._processor.next_tick()
+
+    def sweep(self, now: float) -> None:
+        """Forget what is older than the retention; to be called every minute or so."""
+        self.store.sweep(now)
+        self._processor.prune(now - self.store.limits.retention_seconds)
 
     def rules(self) -> dict[str, ProcessingRule]:
         """Rules in force or refused, by name."""
-        raise NotImplementedError
+        return dict(self._rules)
 
     def states(self) -> dict[str, RuleState]:
         """How each processing rule does, by name."""
-        raise NotImplementedError
+        return dict(self._states)
+
+    def _ttl_of(self, metric: str) -> float:
+        known = self.store.metric(metric)
+        return DEFAULT_TTL if known is None else known.ttl
+
+    def _accepted(self, but: str) -> list[ProcessingRule]:
+        return [rule for name, rule in self._rules.items() if name != but and name not in self._refused]
+
+    def _admit(self, rule: ProcessingRule) -> None:
+        state = self._states[rule.name]
+        reason = self.refusal(rule)
+        if reason is not None:
+            self._refused.add(rule.name)
+            self._processor.remove(rule.name)
+            if state.error != reason:
+                logger.warning("Processing rule %s is not obeyed: %s.", rule.name, reason)
+            state.ready, state.error = False, reason
+            return
+        self._refused.discard(rule.name)
+        self._processor.set(rule)
+        for metric in rule.metrics():
+            self.store.declare(metric)
+        state.ready, state.error = True, ""
+
+    def _admit_refused(self) -> None:
+        """What was in a refused rule's way may be gone."""
+        for name in sorted(self._refused):
+            self._admit(self._rules[name])
+
+    def _carry_out(self, effects: Effects, now: float) -> None:
+        stored: Counter[str] = Counter()
+        newest: dict[str, float] = {}
+        for made in effects.derived:
+            outcome = self.store.put(made.sample, now, made.expires)
+            self._states[made.rule].outcomes[outcome] += 1
+            if outcome is Outcome.STORED:
+                stored[made.rule] += 1
+                newest[made.rule] = made.sample.time
+        for entity, metric in effects.withdrawn:
+            self.store.withdraw(entity, metric)
+        for event in effects.events:
+            self.events.append(event)
+        for name, seconds in effects.applied.items():
+            state = self._states[name]
+            state.ran(now, seconds, stored[name], newest.get(name))
+            state.series = self._processor.targets(name)
+            self._judge(state, effects.errors.get(name, ""))
+
+    @staticmethod
+    def _judge(state: RuleState, error: str) -> None:
+        if error and error != state.error:
+            logger.warning("Processing rule %s failed: %s.", state.name, error)
+        state.failures += bool(error)
+        state.ready, state.error = not error, error

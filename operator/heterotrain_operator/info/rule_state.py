@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-SPEED_WEIGHT: Final = 0.2
-"""Of the newest run in the moving average of samples a second."""
+SPEED_SECONDS: Final = 10.0
+"""Shortest time that samples a second are counted over."""
 
 
 class RuleKind(StrEnum):
@@ -43,6 +43,8 @@ class RuleState:
     samples_per_second: float = 0.0
     outcomes: Counter[str] = field(default_factory=Counter)
     """What became of samples and runs, by the word: ``stored``, ``not_finite``, ``unmapped``, ``http_status`` …"""
+    _counted_from: tuple[float, int] | None = None
+    """Time and `samples` from which the speed is counted."""
 
     def age(self, now: float) -> float | None:
         """Seconds since the newest sample; `None` before the first."""
@@ -50,11 +52,14 @@ class RuleState:
 
     def ran(self, now: float, duration: float, stored: int, newest: float | None) -> None:
         """Count a run."""
-        if self.last_run is not None and now > self.last_run:
-            speed = stored / (now - self.last_run)
-            self.samples_per_second += SPEED_WEIGHT * (speed - self.samples_per_second) if self.runs > 1 else speed
         self.runs += 1
         self.last_run, self.duration = now, duration
         self.samples += stored
+        if self._counted_from is None:  # this run's samples are of the time before
+            self._counted_from = (now, self.samples)
+        since, samples = self._counted_from
+        if now - since >= SPEED_SECONDS:
+            self.samples_per_second = (self.samples - samples) / (now - since)
+            self._counted_from = (now, self.samples)
         if newest is not None:
             self.last_sample = newest if self.last_sample is None else max(newest, self.last_sample)

@@ -130,7 +130,7 @@ class Store:
                 entry.labels.update(labels)
 
     def put(self, sample: Sample, now: float, expires: float | None = None) -> Outcome:
-        """Take a sample up. It is absent from `expires` on; `None`: after its metric's ttl. Infinity is a number here."""
+        """Take a sample up. It is absent after `expires`; `None`: after its metric's ttl. Infinity is a number."""
         with self._lock:
             outcome, series = self._check(sample, now)
             if series is None:
@@ -236,7 +236,14 @@ class Store:
             return found[::-1]
 
     def span(
-        self, entity: Entity, metric: str, begin: float, end: float, step: float | None = None, aggregate: str = "last"
+        self,
+        entity: Entity,
+        metric: str,
+        begin: float,
+        end: float,
+        *,
+        step: float | None = None,
+        aggregate: str = "last",
     ) -> list[tuple[float, float | str]]:
         """Samples with `begin` <= time <= `end`, oldest first.
 
@@ -258,16 +265,10 @@ class Store:
     def _check(self, sample: Sample, now: float) -> tuple[Outcome, _Series | None]:
         known = self._metrics.get(sample.metric)
         if known is None:
-            kind = MetricType.TEXT if isinstance(sample.value, str) else MetricType.GAUGE
-            known = Metric(sample.metric, kind)
-        if isinstance(sample.value, str) == known.type.numeric:
-            return Outcome.WRONG_TYPE, None
-        if math.isnan(sample.time) or (not isinstance(sample.value, str) and math.isnan(sample.value)):
-            return Outcome.NOT_FINITE, None
-        if sample.time > now + MAX_SKEW_SECONDS:
-            return Outcome.FUTURE, None
-        if sample.time < now - self.limits.retention_seconds:
-            return Outcome.LATE, None
+            known = Metric(sample.metric, MetricType.TEXT if isinstance(sample.value, str) else MetricType.GAUGE)
+        refusal = _refusal(sample, known, now, self.limits.retention_seconds)
+        if refusal is not None:
+            return refusal, None
         series = self._by_metric.get(sample.metric, {}).get(sample.entity)
         if series is None:
             series = self._new_series(sample, known)
@@ -313,6 +314,17 @@ class Store:
         if metric is not None:
             return [series for entity, series in self._by_metric.get(metric, {}).items() if matches(glob, entity)]
         return [s for entity, entry in self._entities.items() if matches(glob, entity) for s in entry.series.values()]
+
+
+def _refusal(sample: Sample, metric: Metric, now: float, retention: float) -> Outcome | None:
+    """Why a sample is no good whatever the store holds; `None` if it is good."""
+    if isinstance(sample.value, str) == metric.type.numeric:
+        return Outcome.WRONG_TYPE
+    if not math.isfinite(sample.time) or (not isinstance(sample.value, str) and math.isnan(sample.value)):
+        return Outcome.NOT_FINITE
+    if sample.time > now + MAX_SKEW_SECONDS:
+        return Outcome.FUTURE
+    return Outcome.LATE if sample.time < now - retention else None
 
 
 def _reading(series: _Series, now: float) -> Reading:
