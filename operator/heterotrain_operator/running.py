@@ -24,7 +24,10 @@ from heterotrain_operator.watch_ledger import Version, WatchLedger, version_of
 
 logger = logging.getLogger(__name__)
 
-STARTING_SECONDS: Final = 2.0
+NO_CRD: Final = (
+    "the cluster does not know HeteroTrainJobs: install the CRD, "
+    "for example with kubectl apply -f crds/heterotrainjobs.yaml"
+)
 
 
 class CannotStartError(Exception):
@@ -49,13 +52,14 @@ class Operator:
         self._pods: Final = WatchLedger(self._time())
         self._supervisor: Supervisor | None = None
         self._kube: Kube | None = None
+        self._without_crd = False
 
     async def start(self) -> None:
-        """Connect, wait until the API server answers, begin to attend jobs. Raises `CannotStartError`."""
+        """Connect and begin to attend jobs. Raises `CannotStartError`."""
         settings, sources = self._settings, self._sources
         kube = await self._exit.enter_async_context(connect(self.metrics, settings.request_timeout_seconds))
         self._kube = kube
-        await self._first_contact(kube)
+        await self._first_contact()
         links = Links(settings, sources.now, sources.random)
         self._exit.push_async_callback(links.close_all)
         world = World(
@@ -121,6 +125,8 @@ class Operator:
         An API server that does not answer is no reason: a new process would not reach it either.
         """
         now = self._time()
+        if self._without_crd:
+            return NO_CRD  # kopf looks for it only when it starts
         if self._loop_task is not None and self._loop_task.done():
             return "the supervisor has ended"
         if self._supervisor is not None and now - self._supervisor.beat > self._settings.loop_stuck_seconds:
@@ -131,33 +137,32 @@ class Operator:
                 return f"the watch of {resource} has withheld an event for {lag:.0f} s"
         return None
 
-    async def _first_contact(self, kube: Kube) -> None:
-        while True:
-            try:
-                for namespace in self._settings.namespaces or (None,):
-                    await kube.list_job_metadata(namespace)
-            except ApiUnreachableError as error:
-                logger.warning("The API server does not answer yet: %s", error)
-            except ApiError as error:
-                if error.status == 404:
-                    raise CannotStartError(
-                        "the cluster does not know HeteroTrainJobs: install the CRD, "
-                        "for example with kubectl apply -f crds/heterotrainjobs.yaml"
-                    ) from None
-                if error.is_refusal:
-                    raise CannotStartError(
-                        f"the operator may not list HeteroTrainJobs; give its service account the chart's role: {error}"
-                    ) from None
-                logger.warning("The API server does not answer as it should yet: %s", error)
-            else:
-                return
-            await asyncio.sleep(STARTING_SECONDS)
+    async def _first_contact(self) -> None:
+        """One look whether the operator can work here. No answer is no reason to end: kopf and the supervisor wait."""
+        try:
+            await self._list_jobs()
+        except ApiUnreachableError as error:
+            logger.warning("The API server does not answer yet: %s", error)
+        except ApiError as error:
+            if self._without_crd:
+                raise CannotStartError(NO_CRD) from None
+            if error.is_refusal:
+                raise CannotStartError(
+                    f"the operator may not list HeteroTrainJobs; give its service account the chart's role: {error}"
+                ) from None
+            logger.warning("The API server does not answer as it should yet: %s", error)
 
     async def _list_jobs(self) -> list[JobKey]:
-        assert self._kube is not None  # noqa: S101  # set before the supervisor, which calls this, is made
+        assert self._kube is not None  # noqa: S101  # set before this is called
         found: list[Mapping[str, Any]] = []
         for namespace in self._settings.namespaces or (None,):
-            found += [job["metadata"] for job in await self._kube.list_job_metadata(namespace)]
+            try:
+                jobs = await self._kube.list_job_metadata(namespace)
+            except ApiError as error:
+                self._without_crd = error.status == 404
+                raise
+            found += [job["metadata"] for job in jobs]
+        self._without_crd = False
         by_namespace: dict[str, list[Version]] = {scope: [] for scope in self._jobs.scopes}
         for meta in found:
             by_namespace.setdefault(meta["namespace"], []).append(version_of(meta))

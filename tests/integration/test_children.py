@@ -7,7 +7,7 @@ from typing import Any
 
 from manifests import make_manifest
 from support.api_proxy import ApiProxy
-from support.control_plane import ControlPlane, Namespace
+from support.control_plane import Namespace
 from support.operator_process import OperatorProcess
 from support.play import (
     FIELD_MANAGER,
@@ -25,7 +25,7 @@ PLACES = ["cpu-0", "cpu-1", "cpu-2", "ps-0"]
 
 
 def test_a_job_gets_its_children_and_is_otherwise_left_alone(
-    start_operator: Start, namespace: Namespace, plane: ControlPlane
+    start_operator: Start, namespace: Namespace, proxy: ApiProxy
 ) -> None:
     operator = start_operator()
     made = namespace.create("heterotrainjobs", job())
@@ -46,7 +46,7 @@ def test_a_job_gets_its_children_and_is_otherwise_left_alone(
     writers = {(f["manager"], f.get("subresource")) for f in stored["metadata"]["managedFields"]}
     assert writers == {("python-httpx", None), (FIELD_MANAGER, "status")}
     assert operator.alive() == 200
-    assert [event for event in plane.audited(namespace.name) if event["responseStatus"]["code"] == 403] == []
+    assert [seen for seen in proxy.seen if seen.status == 403] == []
 
 
 def test_eight_pods_cost_at_most_twenty_writes(start_operator: Start, namespace: Namespace, proxy: ApiProxy) -> None:

@@ -34,9 +34,24 @@ def test_a_watch_that_withholds_events_turns_liveness_red_while_the_periodic_lis
     assert 'heterotrain_operator_watch_lag_seconds{resource="jobs"} 0.0' not in operator.metrics()
 
 
-def test_without_the_crd_or_the_rights_the_operator_ends_and_says_why(
-    start_operator: Start, namespace: Namespace
+def test_started_while_the_api_server_is_away_the_operator_waits_and_is_alive(
+    start_operator: Start, namespace: Namespace, proxy: ApiProxy
 ) -> None:
+    proxy.stall()
+    operator = start_operator(request_timeout_seconds=1, allow=("Request attempt",))
+    until("it is alive", lambda: operator.alive() == 200)
+    assert operator.ready() == 503
+
+    proxy.heal()
+    uid = namespace.create("heterotrainjobs", job())["metadata"]["uid"]
+
+    until_complete(namespace, uid, 4)
+    namespace.delete("pods", "fashion-cpu-1-1")
+    until_complete(namespace, uid, 4)
+    assert operator.ready() == 200
+
+
+def test_without_the_rights_the_operator_ends_and_says_why(start_operator: Start, namespace: Namespace) -> None:
     operator = start_operator(cluster=True, allow=("",))
     assert until("it ended", lambda: operator.process.poll() is not None)
     assert "may not list HeteroTrainJobs; give its service account the chart's role" in operator.log.read_text()

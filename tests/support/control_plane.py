@@ -5,7 +5,6 @@ Made once per test run from the binaries that `hack/cluster/build-binaries.sh` l
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import socket
@@ -34,12 +33,6 @@ OPERATOR = "test-operator"
 START_SECONDS = 60.0
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager")
 CONTROLLERS = ("garbage-collector-controller", "namespace-controller", "resourcequota-controller")
-AUDIT_POLICY = {
-    "apiVersion": "audit.k8s.io/v1",
-    "kind": "Policy",
-    "omitStages": ["RequestReceived", "ResponseStarted"],
-    "rules": [{"level": "Metadata", "users": [OPERATOR]}, {"level": "None"}],
-}
 
 
 class MissingProgramError(Exception):
@@ -67,12 +60,10 @@ def free_port() -> int:
 
 @dataclass(frozen=True, slots=True)
 class ControlPlane:
-    """Where it is, and what it wrote down."""
+    """Where it is."""
 
     url: str
     ca: Path
-    audit: Path
-    folder: Path
 
     def client(self, user: str = ADMIN) -> httpx.Client:
         return httpx.Client(
@@ -81,11 +72,6 @@ class ControlPlane:
             headers={"Authorization": f"Bearer {user}"},
             timeout=30,
         )
-
-    def audited(self, namespace: str) -> list[dict[str, Any]]:
-        """Requests of the operator that concern the namespace, in their order."""
-        events = [json.loads(line) for line in self.audit.read_text().splitlines()]
-        return [event for event in events if event.get("objectRef", {}).get("namespace") == namespace]
 
 
 @contextmanager
@@ -127,11 +113,9 @@ def control_plane(folder: Path) -> Iterator[ControlPlane]:
             "--disable-admission-plugins=ServiceAccount",
             # Some distributions have it: owner references that block need a right of their own.
             "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
-            f"--audit-policy-file={files['audit.yaml']}",
-            f"--audit-log-path={folder / 'audit.log'}",
             f"--cert-dir={folder}",
         )
-        plane = ControlPlane(f"https://127.0.0.1:{api}", files["ca.crt"], folder / "audit.log", folder)
+        plane = ControlPlane(f"https://127.0.0.1:{api}", files["ca.crt"])
         with plane.client() as client:
             _until_healthy(client)
             kubeconfig = write_kubeconfig(folder / "admin.yaml", plane.url, ADMIN, plane.ca)
@@ -181,7 +165,6 @@ def _write_files(folder: Path) -> dict[str, Path]:
         "server.key": server.key_pem,
         "accounts.key": accounts,
         "tokens.csv": f'{ADMIN},{ADMIN},1,"system:masters"\n{OPERATOR},{OPERATOR},2\n'.encode(),
-        "audit.yaml": yaml.safe_dump(AUDIT_POLICY).encode(),
     }
     for name, content in contents.items():
         (folder / name).write_bytes(content)

@@ -59,6 +59,10 @@ class OperatorProcess:
         """What Prometheus would read."""
         return httpx.get(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=5).text
 
+    def ready(self) -> int:
+        """The status of the readiness probe."""
+        return httpx.get(f"http://127.0.0.1:{self.metrics_port}/readyz", timeout=5).status_code
+
     def errors(self) -> list[str]:
         """Lines of the log that tell of something unexpected."""
         lines = self.log.read_text().splitlines()
