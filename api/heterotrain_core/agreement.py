@@ -104,7 +104,13 @@ def _tensor_difference(ours: TensorSpec, theirs: TensorSpec) -> str:
         return f"tensor `{ours.name}` has dtype {theirs.dtype} instead of {ours.dtype}"
     if ours.kind is not theirs.kind:
         return f"tensor `{ours.name}` is a {theirs.kind.name} instead of a {ours.kind.name}"
+    if ours.aliases != theirs.aliases:
+        return f"tensor `{ours.name}` is tied to {_names(theirs.aliases)} instead of {_names(ours.aliases)}"
     return f"tensor `{ours.name}` is in parameter group {theirs.group} instead of {ours.group}"
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "no other"
 
 
 def _settings_difference(first: Done, other: Done) -> str | None:

@@ -36,6 +36,8 @@ class TensorSpec:
     dtype: str
     kind: TensorKind
     group: int = -1
+    aliases: tuple[str, ...] = ()
+    """Further names of the same tensor in the model's state dict (tied weights); it lies in memory once."""
 
     @property
     def num_elements(self) -> int:
@@ -172,9 +174,10 @@ def _check(tensors: tuple[TensorSpec, ...], num_shards: int) -> None:
             raise ValueError(f"tensor `{tensor.name}`: dtype must be one of {known}, not {tensor.dtype}")
         if any(n < 0 for n in tensor.shape):
             raise ValueError(f"tensor `{tensor.name}`: shape must have no negative size, not {tensor.shape}")
-        if tensor.name in names:
-            raise ValueError(f"tensor `{tensor.name}` appears twice")
-        names.add(tensor.name)
+        for name in (tensor.name, *tensor.aliases):
+            if name in names:
+                raise ValueError(f"tensor `{name}` appears twice")
+            names.add(name)
 
 
 def _aligned(offset: int) -> int:

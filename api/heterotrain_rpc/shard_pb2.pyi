@@ -67,7 +67,7 @@ class ConfigureReply(_message.Message):
     REFUSAL_FIELD_NUMBER: _builtins.int
     BYTES_FIELD_NUMBER: _builtins.int
     refusal: _builtins.str
-    """Empty: accepted."""
+    """Why no shard can train this model, or run its optimizer; empty: accepted."""
     bytes: _builtins.int
     """Bytes of parameters, optimizer state and buffers this shard expects to hold."""
     def __init__(

@@ -70,7 +70,8 @@ class ShardServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Configure(self, request, context):
-        """Lay out this shard's part of the model; refused if another model is there in the same term.
+        """Lay out this shard's part of the model. FAILED_PRECONDITION if another model is there in the same term,
+        RESOURCE_EXHAUSTED if there is no memory for it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

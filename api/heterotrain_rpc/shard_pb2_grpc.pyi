@@ -32,7 +32,9 @@ class ShardStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ShardAsyncStub: ...
     Configure: _grpc.UnaryUnaryMultiCallable[_shard_pb2.ConfigureRequest, _shard_pb2.ConfigureReply]
-    """Lay out this shard's part of the model; refused if another model is there in the same term."""
+    """Lay out this shard's part of the model. FAILED_PRECONDITION if another model is there in the same term,
+    RESOURCE_EXHAUSTED if there is no memory for it.
+    """
     Publish: _grpc.UnaryUnaryMultiCallable[_shard_pb2.PublishRequest, _shard_pb2.PublishReply]
     """The initial values are complete: publish version 0."""
     Aggregate: _grpc.UnaryUnaryMultiCallable[_shard_pb2.CommitRequest, _shard_pb2.AggregateReply]
@@ -46,7 +48,9 @@ class ShardStub:
 class ShardAsyncStub(ShardStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Configure: _aio.UnaryUnaryMultiCallable[_shard_pb2.ConfigureRequest, _shard_pb2.ConfigureReply]  # type: ignore[assignment]
-    """Lay out this shard's part of the model; refused if another model is there in the same term."""
+    """Lay out this shard's part of the model. FAILED_PRECONDITION if another model is there in the same term,
+    RESOURCE_EXHAUSTED if there is no memory for it.
+    """
     Publish: _aio.UnaryUnaryMultiCallable[_shard_pb2.PublishRequest, _shard_pb2.PublishReply]  # type: ignore[assignment]
     """The initial values are complete: publish version 0."""
     Aggregate: _aio.UnaryUnaryMultiCallable[_shard_pb2.CommitRequest, _shard_pb2.AggregateReply]  # type: ignore[assignment]
@@ -63,7 +67,9 @@ class ShardServicer(metaclass=_abc_1.ABCMeta):
         request: _shard_pb2.ConfigureRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_shard_pb2.ConfigureReply, _abc.Awaitable[_shard_pb2.ConfigureReply]]:
-        """Lay out this shard's part of the model; refused if another model is there in the same term."""
+        """Lay out this shard's part of the model. FAILED_PRECONDITION if another model is there in the same term,
+        RESOURCE_EXHAUSTED if there is no memory for it.
+        """
 
     @_abc_1.abstractmethod
     def Publish(

@@ -15,13 +15,14 @@ import torch
 
 from heterotrain.ps.__main__ import serve
 from heterotrain.ps.settings import read_settings
+from heterotrain.tensor_messages import tensor_message
 from heterotrain.tensors import byte_view
 from heterotrain.transport.base import INITIAL_ITERATION, Part, PullStatus, PushKey, PushStatus
 from heterotrain.transport.tcp import Hello, TcpTensorClient
 from heterotrain_api.contract import Env, Role
 from heterotrain_core.layout import TensorKind, TensorSpec, make_layout
 from heterotrain_rpc.channels import make_sync_channel
-from heterotrain_rpc.session_pb2 import Manifest, Tensor
+from heterotrain_rpc.session_pb2 import Manifest
 from heterotrain_rpc.shard_pb2 import CommitContribution, CommitRequest, ConfigureRequest, PublishRequest
 from heterotrain_rpc.shard_pb2_grpc import ShardStub
 from shard_job import global_arena, tensors_of
@@ -125,11 +126,7 @@ class ProcessShard(Shard):
 def configure(shards: Sequence[Shard], **manifest: object) -> list[str]:
     """Configure all shards; returns their refusals."""
     fields: dict[str, Any] = {"optimizer": "SGD", "groups": ['{"lr": 1.0}'], **manifest}
-    kinds: Any = [int(t.kind) for t in SPECS]
-    tensors = [
-        Tensor(name=t.name, shape=t.shape, dtype=t.dtype, kind=kind, group=t.group)
-        for t, kind in zip(SPECS, kinds, strict=True)
-    ]
+    tensors = [tensor_message(spec) for spec in SPECS]
     return [
         shard.stub()
         .Configure(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeAlias, cast
 
 import torch
 from torch import nn
@@ -12,6 +12,9 @@ from torch import nn
 from heterotrain.errors import UsageError
 from heterotrain.tensors import dtype_name
 from heterotrain_core.layout import TensorKind, TensorSpec
+
+_Named: TypeAlias = tuple[str, torch.Tensor, nn.Module, str]
+"""A tensor's name in the state dict, itself, the module that holds it, and its name there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +56,15 @@ def describe_model(model: nn.Module, groups: Sequence[Mapping[str, object]]) -> 
     """
     group_of = {id(p): i for i, group in enumerate(groups) for p in _members(group)}
     entries: list[Entry] = []
-    for name, parameter, owner, key in _parameters(model):
+    for names, parameter, owner, key in _once(_parameters(model)):
         trained = parameter.requires_grad and id(parameter) in group_of
         kind = TensorKind.PARAMETER if trained else TensorKind.FROZEN
-        spec = _spec(name, parameter, kind, group_of[id(parameter)] if trained else -1)
+        spec = _spec(names, parameter, kind, group_of[id(parameter)] if trained else -1)
         entries.append(Entry(spec, parameter, owner, key))
     _refuse_strangers(groups, {id(e.tensor) for e in entries})
-    for name, buffer, owner, key in _persistent_buffers(model):
+    for names, buffer, owner, key in _once(_persistent_buffers(model)):
         kind = TensorKind.FLOAT_BUFFER if buffer.is_floating_point() else TensorKind.INTEGER_BUFFER
-        entries.append(Entry(_spec(name, buffer, kind, -1), buffer, owner, key))
+        entries.append(Entry(_spec(names, buffer, kind, -1), buffer, owner, key))
     if not any(e.spec.kind is TensorKind.PARAMETER for e in entries):
         raise UsageError(
             "model: no parameter is trained; at least one must have requires_grad and be in the optimizer's parameters"
@@ -103,34 +106,38 @@ def _members(group: Mapping[str, object]) -> list[torch.Tensor]:
     return list(cast("Iterable[torch.Tensor]", group["params"]))
 
 
-def _spec(name: str, tensor: torch.Tensor, kind: TensorKind, group: int) -> TensorSpec:
+def _spec(names: Sequence[str], tensor: torch.Tensor, kind: TensorKind, group: int) -> TensorSpec:
+    name, *aliases = names
     if tensor.layout is not torch.strided:
         raise UsageError(f"model: tensor `{name}` must be dense, not {tensor.layout}; convert it with .to_dense()")
     try:
         dtype = dtype_name(tensor.dtype)
     except ValueError as error:
         raise UsageError(f"model: tensor `{name}`: {error}") from error
-    return TensorSpec(name, tuple(tensor.shape), dtype, kind, group)
+    return TensorSpec(name, tuple(tensor.shape), dtype, kind, group, tuple(aliases))
 
 
-def _parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, nn.Module, str]]:
-    seen: set[int] = set()
-    for prefix, module in model.named_modules():
-        for key, parameter in module.named_parameters(recurse=False):
-            if id(parameter) not in seen:
-                seen.add(id(parameter))
-                yield _joined(prefix, key), parameter, module, key
+def _parameters(model: nn.Module) -> Iterator[_Named]:
+    for prefix, module in model.named_modules(remove_duplicate=False):
+        for key, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+            yield _joined(prefix, key), parameter, module, key
 
 
-def _persistent_buffers(model: nn.Module) -> Iterator[tuple[str, torch.Tensor, nn.Module, str]]:
-    seen: set[int] = set()
-    for prefix, module in model.named_modules():
+def _persistent_buffers(model: nn.Module) -> Iterator[_Named]:
+    for prefix, module in model.named_modules(remove_duplicate=False):
         # `state_dict` is what tells a persistent buffer from others without looking into the module's own fields.
         persistent = module.state_dict(keep_vars=True).keys()
-        for key, buffer in module.named_buffers(recurse=False):
-            if key in persistent and id(buffer) not in seen:
-                seen.add(id(buffer))
+        for key, buffer in module.named_buffers(recurse=False, remove_duplicate=False):
+            if key in persistent:
                 yield _joined(prefix, key), buffer, module, key
+
+
+def _once(named: Iterable[_Named]) -> Iterator[tuple[list[str], torch.Tensor, nn.Module, str]]:
+    """Each tensor once, with all its names, where it is met first."""
+    found: dict[int, tuple[list[str], torch.Tensor, nn.Module, str]] = {}
+    for name, tensor, owner, key in named:
+        found.setdefault(id(tensor), ([], tensor, owner, key))[0].append(name)
+    yield from found.values()
 
 
 def _joined(prefix: str, key: str) -> str:

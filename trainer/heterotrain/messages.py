@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from heterotrain.engine import Setup, Update
 from heterotrain.grants import Item
+from heterotrain.tensor_messages import tensor_message
 from heterotrain_core.types import EpochEnd, Grant, SampleRange, TrainingEnd
 from heterotrain_rpc import control_pb2 as control
 from heterotrain_rpc import session_pb2 as pb
@@ -13,10 +14,7 @@ from heterotrain_rpc import session_pb2 as pb
 
 def manifest_message(setup: Setup, groups: Sequence[str]) -> pb.Manifest:
     """The model as this worker describes it."""
-    tensors = [
-        pb.Tensor(name=s.name, shape=s.shape, dtype=s.dtype, kind=pb.TensorKind.ValueType(s.kind), group=s.group)
-        for s in setup.tensors.specs
-    ]
+    tensors = map(tensor_message, setup.tensors.specs)
     return pb.Manifest(tensors=tensors, optimizer=setup.optimizer_name, groups=groups, dataset_size=setup.dataset_size)
 
 

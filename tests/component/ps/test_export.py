@@ -13,7 +13,9 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
+from torch import nn
 
+from heterotrain.manifest import describe_model
 from heterotrain.ps import export
 from heterotrain.ps.export import Connect, Exporter, replacing
 from heterotrain.transport.base import (
@@ -24,7 +26,7 @@ from heterotrain.transport.base import (
     RefusedError,
     TransportError,
 )
-from heterotrain_core.layout import TensorKind
+from heterotrain_core.layout import TensorKind, TensorSpec
 from shard_job import ShardJob, specs_of
 
 MODEL = {
@@ -75,8 +77,14 @@ class StoreClient:
 
 
 class Export:
-    def __init__(self, num_shards: int, breaks: int = 0, model: dict[str, torch.Tensor] = MODEL) -> None:
-        self.job = ShardJob(specs_of(model, KINDS), num_shards=num_shards).start(model)
+    def __init__(
+        self,
+        num_shards: int,
+        breaks: int = 0,
+        model: dict[str, torch.Tensor] = MODEL,
+        specs: Sequence[TensorSpec] | None = None,
+    ) -> None:
+        self.job = ShardJob(specs or specs_of(model, KINDS), num_shards=num_shards).start(model)
         self.clients: list[StoreClient] = []
         self._breaks = breaks
 
@@ -126,6 +134,42 @@ def test_the_file_holds_the_state_dict(
     assert (exported.path, exported.num_bytes) == (path, len(content))
     assert sorted(p.name for p in path.parent.iterdir()) == ["model.json", "model.safetensors"]
     assert all(client.closed for client in run.clients)
+
+
+class Tied(nn.Module):
+    """Weights under two names, a module in two places, and types of every width between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(5, 3)
+        self.norm = nn.BatchNorm1d(3, dtype=torch.float64)
+        self.again = self.norm
+        self.out = nn.Linear(3, 5, dtype=torch.float32)
+        self.out.weight = self.embedding.weight
+        self.scale = nn.Parameter(torch.ones(3, dtype=torch.bfloat16))
+        self.also_scale = self.scale
+
+
+@pytest.mark.parametrize("num_shards", [1, 3])
+def test_a_model_with_tied_weights_can_be_loaded_strictly(tmp_path: Path, num_shards: int) -> None:
+    torch.manual_seed(3)
+    model = Tied()
+    specs = describe_model(model, [{"params": list(model.parameters())}]).specs
+    assert sum(len(spec.aliases) for spec in specs) == 7
+    path = tmp_path / "model.safetensors"
+    Export(num_shards, model=model.state_dict(), specs=specs)(path)
+    torch.manual_seed(4)
+    loaded = Tied()
+    loaded.load_state_dict(load_file(path), strict=True)
+    assert loaded.out.weight is loaded.embedding.weight
+    want = model.state_dict()
+    assert all(torch.equal(value, want[name]) for name, value in loaded.state_dict().items())
+    names = [tensor["name"] for tensor in json.loads((tmp_path / "model.json").read_text())["tensors"]]
+    assert sorted(names) == sorted(want)
+    # The format asks for whole elements at whole multiples of their size.
+    header = json.loads(path.read_bytes()[8 : 8 + int.from_bytes(path.read_bytes()[:8], "little")])
+    starts = {n: (e["data_offsets"][0], want[n].element_size()) for n, e in header.items() if n != "__metadata__"}
+    assert [n for n, (start, size) in starts.items() if start % size] == []
 
 
 def test_an_export_replaces_the_one_before(tmp_path: Path) -> None:

@@ -66,7 +66,10 @@ def test_what_cannot_be_is_answered_with_the_reason_and_the_shard_goes_on(
         with pytest.raises(RefusedError, match="cpu-0 is not among the workers"):
             worker.push(0, START)
         start(shards, worker)
-        assert "another model is here in term 1: optimizer" in configure(shards, optimizer="Adam")[0]
+        with pytest.raises(grpc.RpcError) as error:
+            configure(shards, optimizer="Adam")
+        assert error.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert "another model is here in term 1: optimizer" in (error.value.details() or "")
         with pytest.raises(grpc.RpcError) as error:
             stub.Commit(order(0, 0, norm_type=-1.0), timeout=SECONDS)
         assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -77,6 +80,19 @@ def test_what_cannot_be_is_answered_with_the_reason_and_the_shard_goes_on(
         for shard in shards:
             shard.stub().Commit(order(0, 0), timeout=SECONDS)
         assert worker.pull(1)["weight"].tolist() == [[1.0] * 5] * 3
+
+
+def test_a_shard_without_memory_does_not_blame_the_model(
+    shards: list[ThreadShard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def allocate(num_bytes: int) -> torch.Tensor:
+        raise MemoryError(f"{num_bytes} bytes of memory cannot be had")
+
+    monkeypatch.setattr("heterotrain.ps.part.allocate", allocate)
+    with pytest.raises(grpc.RpcError) as error:
+        configure(shards)
+    assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert error.value.details() == "64 bytes of memory cannot be had"
 
 
 @pytest.mark.parametrize(("role", "name"), [(Role.WORKER, "cpu-0"), (Role.OPERATOR, "operator")])

@@ -118,7 +118,7 @@ def test_settings_that_cannot_be_used(tmp_path: Path, values: TrainerConfig, wit
 
 def test_a_manifest_survives_the_way() -> None:
     tensors = (
-        TensorSpec("w", (2, 3), "F32", TensorKind.PARAMETER, 0),
+        TensorSpec("w", (2, 3), "F32", TensorKind.PARAMETER, 0, aliases=("v", "u")),
         TensorSpec("scalar", (), "I64", TensorKind.INTEGER_BUFFER, -1),
     )
     manifest = Manifest(tensors, "AdamW", ('{"lr": 1}',), 7)

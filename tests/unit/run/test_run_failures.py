@@ -58,6 +58,14 @@ def test_reasons_are_those_of_the_api() -> None:
             "tensor `weight` is a FROZEN instead of a PARAMETER",
             id="frozen on one only",
         ),
+        pytest.param(
+            replace(
+                make_manifest(),
+                tensors=(replace(make_manifest().tensors[0], aliases=("out", "last")), make_manifest().tensors[1]),
+            ),
+            "tensor `weight` is tied to `out`, `last` instead of no other",
+            id="tied on one only",
+        ),
         pytest.param(make_manifest(optimizer="Adam"), "optimizer Adam instead of SGD", id="another optimizer"),
         pytest.param(
             replace(make_manifest(), groups=('{"lr": 0.1}',)),

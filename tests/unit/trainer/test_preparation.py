@@ -111,7 +111,7 @@ def test_the_manifest_names_every_shared_tensor_once() -> None:
     groups: list[dict[str, object]] = [{"params": [model.norm.weight]}, {"params": [model.embed.weight, model.fixed]}]
     assert describe_model(model, groups).specs == (
         TensorSpec("fixed", (3,), "F16", F, -1),
-        TensorSpec("embed.weight", (5, 2), "F32", P, 1),
+        TensorSpec("embed.weight", (5, 2), "F32", P, 1, aliases=("out.weight",)),
         TensorSpec("norm.weight", (2,), "F64", P, 0),
         TensorSpec("norm.bias", (2,), "F64", F, -1),
         TensorSpec("mask", (2,), "BOOL", IB, -1),

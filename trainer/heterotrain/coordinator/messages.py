@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from heterotrain.tensor_messages import tensor_message, tensor_of
 from heterotrain_core import run_effects as out
 from heterotrain_core import run_events as ev
 from heterotrain_core.event_log import printable
-from heterotrain_core.layout import TensorKind, TensorSpec
 from heterotrain_core.run_values import Clip, Manifest, Timings
 from heterotrain_core.types import EpochEnd, Grant, Plan, Share, TrainingEnd
 from heterotrain_rpc import control_pb2, session_pb2
@@ -76,25 +76,14 @@ def done_of(worker: str, done: session_pb2.Done) -> ev.Done:
 
 def manifest_of(message: session_pb2.Manifest) -> Manifest:
     """A model as a worker describes it."""
-    tensors = tuple(
-        TensorSpec(t.name, tuple(t.shape), t.dtype, TensorKind(int(t.kind)), t.group) for t in message.tensors
-    )
+    tensors = tuple(map(tensor_of, message.tensors))
     return Manifest(tensors, message.optimizer, tuple(message.groups), message.dataset_size)
 
 
 def manifest_message(manifest: Manifest) -> session_pb2.Manifest:
     """The inverse of `manifest_of`."""
     return session_pb2.Manifest(
-        tensors=[
-            session_pb2.Tensor(
-                name=t.name,
-                shape=t.shape,
-                dtype=t.dtype,
-                kind=session_pb2.TensorKind.ValueType(int(t.kind)),
-                group=t.group,
-            )
-            for t in manifest.tensors
-        ],
+        tensors=map(tensor_message, manifest.tensors),
         optimizer=manifest.optimizer,
         groups=manifest.groups,
         dataset_size=manifest.dataset_size,

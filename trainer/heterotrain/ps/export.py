@@ -10,17 +10,17 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, NamedTuple
 
 from heterotrain.ps.store import ShardStore
 from heterotrain.ps.values import ShardSpec
 from heterotrain.transport.base import Part, PullStatus, RefusedError, TensorClient, TransportError
-from heterotrain_core.layout import DTYPE_BYTES, Extent, Layout, Region, make_layout
+from heterotrain_core.layout import DTYPE_BYTES, Layout, TensorKind, make_layout
 
 FORMAT_VERSION: Final = 1
 PIECE_BYTES: Final = 1 << 26
@@ -81,16 +81,16 @@ class Exporter:
             if own is None:
                 raise RefusedError(f"version {version} is not published on shard {spec.shard} yet")
             clients: dict[int, TensorClient] = {}
-            for extent in file_order(layout):
-                if extent.shard == spec.shard:
-                    yield own.buffer[extent.shard_offset : extent.shard_offset + extent.num_bytes]
+            for span in (span for stretch in stretches(layout) for span in cut(layout, stretch)):
+                if span.shard == spec.shard:
+                    yield own.buffer[span.offset : span.offset + span.num_bytes]
                     continue
-                if extent.shard not in clients:
-                    clients[extent.shard] = connect(extent.shard)
-                    stack.callback(clients[extent.shard].close)
-                for start in range(0, extent.num_bytes, PIECE_BYTES):
-                    piece = scratch[: min(PIECE_BYTES, extent.num_bytes - start)]
-                    self._pull(clients[extent.shard], spec.term, version, Part(extent.shard_offset + start, piece))
+                if span.shard not in clients:
+                    clients[span.shard] = connect(span.shard)
+                    stack.callback(clients[span.shard].close)
+                for start in range(0, span.num_bytes, PIECE_BYTES):
+                    piece = scratch[: min(PIECE_BYTES, span.num_bytes - start)]
+                    self._pull(clients[span.shard], spec.term, version, Part(span.offset + start, piece))
                     yield piece
 
     def _pull(self, client: TensorClient, term: int, version: int, part: Part) -> None:
@@ -117,16 +117,54 @@ class Exporter:
             "sha256": exported.sha256,
             "optimizer": spec.optimizer,
             "tensors": [
-                {"name": t.name, "shape": list(t.shape), "dtype": t.dtype, "kind": t.kind.name} for t in spec.tensors
+                {"name": name, "shape": list(t.shape), "dtype": t.dtype, "kind": t.kind.name}
+                for t in spec.tensors
+                for name in (t.name, *t.aliases)
             ],
         }
 
 
-def file_order(layout: Layout) -> Iterator[Extent]:
-    """Return all extents in the order in which the file holds them."""
-    for region in _regions_in_file(layout):
-        end = region.offset + region.num_bytes
-        yield from (e for e in layout.extents if region.offset <= e.global_offset < end)
+class Stretch(NamedTuple):
+    """A range of the global arena that the file holds as a whole: a region, or a tensor again under another name."""
+
+    what: tuple[TensorKind, str] | str
+    """Kind and dtype of the region, or that name."""
+    dtype: str
+    offset: int
+    num_bytes: int
+
+
+class Span(NamedTuple):
+    """A range of one shard's arena."""
+
+    shard: int
+    offset: int
+    num_bytes: int
+
+
+def stretches(layout: Layout) -> list[Stretch]:
+    """What the file holds, in its order.
+
+    Tied tensors are written once for each of their names, as the state dict has them: the format lets no two entries
+    share bytes, and whoever loads the file with ``load_state_dict`` expects every name. The format allows no gaps; with
+    the widest types first, every tensor is aligned without any.
+    """
+    regions = [Stretch((r.kind, r.dtype), r.dtype, r.offset, r.num_bytes) for r in layout.regions]
+    again = [
+        Stretch(alias, tensor.dtype, offset, tensor.num_bytes)
+        for tensor, offset in zip(layout.tensors, layout.tensor_offsets, strict=True)
+        for alias in tensor.aliases
+    ]
+    return sorted((*regions, *again), key=lambda stretch: -DTYPE_BYTES[stretch.dtype])
+
+
+def cut(layout: Layout, stretch: Stretch) -> Iterator[Span]:
+    """Where the shards hold a stretch, in order."""
+    end = stretch.offset + stretch.num_bytes
+    for extent in layout.extents:
+        low, high = max(extent.global_offset, stretch.offset), min(extent.global_offset + extent.num_bytes, end)
+        if low < high:
+            yield Span(extent.shard, extent.shard_offset + low - extent.global_offset, high - low)
 
 
 def file_header(layout: Layout, metadata: dict[str, str]) -> bytes:
@@ -134,27 +172,20 @@ def file_header(layout: Layout, metadata: dict[str, str]) -> bytes:
 
     Raises `ValueError` for a tensor with the format's own name ``__metadata__``.
     """
-    regions = _regions_in_file(layout)
-    starts = accumulate((r.num_bytes for r in regions), initial=0)
-    shifts = {(r.kind, r.dtype): start - r.offset for r, start in zip(regions, starts, strict=False)}
+    held = stretches(layout)
+    ends = accumulate(stretch.num_bytes for stretch in held)
+    shifts = {s.what: end - s.num_bytes - s.offset for s, end in zip(held, ends, strict=True)}
     entries: dict[str, object] = {"__metadata__": metadata}
     for tensor, offset in zip(layout.tensors, layout.tensor_offsets, strict=True):
-        if tensor.name in entries:
-            raise ValueError(f"a tensor cannot be called `{tensor.name}` in a safetensors file")
-        start = offset + shifts[tensor.kind, tensor.dtype]
-        entries[tensor.name] = {
-            "dtype": tensor.dtype,
-            "shape": list(tensor.shape),
-            "data_offsets": [start, start + tensor.num_bytes],
-        }
+        names = {tensor.name: shifts[tensor.kind, tensor.dtype], **{a: shifts[a] for a in tensor.aliases}}
+        for name, shift in names.items():
+            if name in entries:
+                raise ValueError(f"a tensor cannot be called `{name}` in a safetensors file")
+            offsets = [offset + shift, offset + shift + tensor.num_bytes]
+            entries[name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": offsets}
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
-
-
-def _regions_in_file(layout: Layout) -> Sequence[Region]:
-    # The format allows no gaps; with the widest types first, every tensor is aligned without any.
-    return sorted(layout.regions, key=lambda r: -DTYPE_BYTES[r.dtype])
 
 
 @contextmanager

@@ -20,9 +20,9 @@ import grpc.aio
 from heterotrain.ps.export import Connect, Exported
 from heterotrain.ps.store import ShardStore
 from heterotrain.ps.values import CommitOrder, GradientName, ShardSpec
+from heterotrain.tensor_messages import tensor_of
 from heterotrain.transport.base import RefusedError, TensorClient, TransportError
-from heterotrain_core.layout import TensorKind, TensorSpec
-from heterotrain_rpc import session_pb2, shard_pb2
+from heterotrain_rpc import shard_pb2
 from heterotrain_rpc.shard_pb2_grpc import ShardServicer
 
 _log = logging.getLogger(__name__)
@@ -81,9 +81,15 @@ class ShardService(ShardServicer):
                 raise RefusedError(f"shards must list {request.num_shards} addresses, not {len(request.shards)}")
             spec = spec_from(request)
             expected = await self._run(lambda: self._store.configure(spec))
-        except (RefusedError, ValueError, MemoryError) as error:
+        except ValueError as error:
             _log.warning("model refused: %s", error)
             return shard_pb2.ConfigureReply(refusal=str(error))
+        except (RefusedError, MemoryError) as error:
+            # Nothing is wrong with the model: another shard, or one with more memory, would take it.
+            _log.warning("model not taken: %s", error)
+            exhausted = isinstance(error, MemoryError)
+            code = grpc.StatusCode.RESOURCE_EXHAUSTED if exhausted else grpc.StatusCode.FAILED_PRECONDITION
+            await context.abort(code, str(error))
         self._spec, self._addresses = spec, tuple(request.shards)
         _log.info("term %d: %d tensors, %d bytes expected", spec.term, len(spec.tensors), expected)
         return shard_pb2.ConfigureReply(bytes=expected)
@@ -166,7 +172,7 @@ def spec_from(request: shard_pb2.ConfigureRequest) -> ShardSpec:
         term=request.term,
         shard=request.shard,
         num_shards=request.num_shards,
-        tensors=tuple(_tensor_from(t) for t in manifest.tensors),
+        tensors=tuple(map(tensor_of, manifest.tensors)),
         optimizer=manifest.optimizer,
         groups=tuple(manifest.groups),
         workers=tuple(request.workers),
@@ -202,14 +208,6 @@ def export_path(folder: str, file: str, output: Path | None) -> Path:
     if output is not None and not chosen.resolve().is_relative_to(output.resolve()):
         raise ValueError(f"folder must lie in {output}, not be {folder}")
     return chosen / file
-
-
-def _tensor_from(tensor: session_pb2.Tensor) -> TensorSpec:
-    try:
-        kind = TensorKind(tensor.kind)
-    except ValueError as error:
-        raise ValueError(f"tensor `{tensor.name}`: kind {tensor.kind} is unknown") from error
-    return TensorSpec(tensor.name, tuple(tensor.shape), tensor.dtype, kind, tensor.group)
 
 
 def _name_of(contribution: shard_pb2.CommitContribution) -> GradientName:

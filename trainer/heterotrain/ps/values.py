@@ -52,7 +52,7 @@ class ShardSpec:
 
 
 def _check_tensor(tensor: TensorSpec, num_groups: int) -> None:
-    if not tensor.name:
+    if not all((tensor.name, *tensor.aliases)):
         raise ValueError("tensor names must not be empty")
     if any(n < 0 or n > MAXIMUM_BYTES for n in tensor.shape):
         raise ValueError(f"tensor `{tensor.name}`: shape {tensor.shape} is out of bounds")
