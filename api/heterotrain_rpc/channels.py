@@ -55,7 +55,9 @@ def client_options(server_name: str) -> Options:
         *_SHARED_OPTIONS,
         ("grpc.ssl_target_name_override", dns_name(server_name)),
         ("grpc.initial_reconnect_backoff_ms", 200),
-        ("grpc.min_reconnect_backoff_ms", 1_000),
+        # In spite of its name the least time that an attempt to connect may take: a handshake on a machine that is
+        # short of processors takes seconds. A refused attempt is repeated after the back-off above.
+        ("grpc.min_reconnect_backoff_ms", 5_000),
         ("grpc.max_reconnect_backoff_ms", 5_000),
         # A pod that comes back has another address: ask DNS again soon (the default is 30 s) …
         ("grpc.dns_min_time_between_resolutions_ms", 2_000),
