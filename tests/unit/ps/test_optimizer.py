@@ -211,3 +211,17 @@ def test_a_shard_without_a_piece_of_a_group_steps() -> None:
 def test_bytes_of_optimizer_state(name: str, options: dict[str, Any], expected: int) -> None:
     values = decode_group(name, group_of(name, **options))
     assert state_bytes_per_element(name, values, torch.float32) == expected
+
+
+def test_what_a_caller_does_to_decoded_hyperparameters_is_its_own_affair() -> None:
+    text = group_of("SGD", lr=0.1, momentum=0.9)
+    decode_group("SGD", text)["lr"] = 5.0
+    assert decode_group("SGD", text)["lr"] == 0.1
+
+
+def test_a_rate_that_a_schedule_changes_is_encoded_anew() -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    before = encode_group("SGD", optimizer.param_groups[0])
+    optimizer.param_groups[0]["lr"] = 0.05
+    after = encode_group("SGD", optimizer.param_groups[0])
+    assert [decode_group("SGD", text)["lr"] for text in (before, after)] == [0.1, 0.05]
