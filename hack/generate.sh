@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Write every generated file again, in place: gRPC stubs, the CRD, the chart's copy of the CRD.
+# Write every generated file again, in place: gRPC stubs, the CRDs, the chart's copies of them.
 # Usage: [PYTHON=.venv/bin/python] hack/generate.sh
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -7,13 +7,14 @@ python=${PYTHON:-.venv/bin/python}
 
 PYTHON=$python hack/generate-stubs.sh
 
-crd=crds/heterotrainjobs.yaml
 new=$(mktemp)
 trap 'rm -f "$new"' EXIT
-"$python" -m heterotrain_api.crd > "$new"   # not straight into place: a failing generator must not empty the file
-cat "$new" > "$crd"
-
-for chart in charts/*/Chart.yaml; do
-  [[ -e $chart ]] || continue
-  install -D -m 644 "$crd" "$(dirname "$chart")/files/crds/$(basename "$crd")"
+for plural in heterotrainjobs collectionrules processingrules; do
+  crd=crds/$plural.yaml
+  "$python" -m heterotrain_api.crd "$plural" > "$new"   # not straight into place: a failing generator must not empty the file
+  cat "$new" > "$crd"
+  for chart in charts/*/Chart.yaml; do
+    [[ -e $chart ]] || continue
+    install -D -m 644 "$crd" "$(dirname "$chart")/files/crds/$(basename "$crd")"
+  done
 done

@@ -1,4 +1,4 @@
-"""Makes the CustomResourceDefinition from the models: ``python -m heterotrain_api.crd`` prints it.
+"""Makes the CustomResourceDefinitions from the models: ``python -m heterotrain_api.crd PLURAL`` prints one.
 
 Pydantic's JSON schema is not yet structural: references are inlined, titles and ``null`` branches dropped, integers or
 strings written as Kubernetes wants them; range and default are added to each description, the rules to their places.
@@ -8,13 +8,25 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
+
+from pydantic import BaseModel
 
 from heterotrain_api.contract import GROUP, VERSION
 from heterotrain_api.fields import INT32_MAX, INT_OR_STRING
-from heterotrain_api.immutability import IMMUTABLE, SAME_GROUPS
-from heterotrain_api.rules import RULES
+from heterotrain_api.immutability import IMMUTABLE, SAME_GROUPS, Immutable
+from heterotrain_api.info_checks import COLLECTION_RULES, PROCESSING_RULES
+from heterotrain_api.info_collection import (
+    COLLECTION_KIND,
+    COLLECTION_PLURAL,
+    CollectionRule,
+    CollectionRuleSpec,
+)
+from heterotrain_api.info_fields import RuleStatus
+from heterotrain_api.info_rules import PROCESSING_KIND, PROCESSING_PLURAL, ProcessingRule, ProcessingRuleSpec
+from heterotrain_api.rules import RULES, Rule
 from heterotrain_api.v1alpha1 import (
     KIND,
     PLURAL,
@@ -47,18 +59,84 @@ _KEPT: Final = (
 )
 _BOUNDS: Final = {"minimum", "maximum", "pattern", "minLength", "maxLength"}
 
-_COLUMNS: Final = (
-    ("State", "string", ".status.state", "What the job does now."),
-    ("Step", "string", ".status.progress.step", "Rounds done of rounds in all."),
-    ("Samples/s", "integer", ".status.efficiency.samplesPerSecond", "Speed of the job, in samples a second."),
-    ("Workers", "string", ".status.readyWorkers", "Workers that have joined, of all."),
-    ("PS", "string", ".status.readyParameterServers", "Parameter servers that answer, of all."),
-    ("Staleness", "integer", ".status.stalenessBound", "Bound of the staleness in force."),
-    ("Age", "date", ".metadata.creationTimestamp", "Time since the job was created."),
+Column = tuple[str, str, str, str]
+"""Title, type, JSON path, description."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceKind:
+    """One kind of resource: what its CRD is made from."""
+
+    kind: str
+    plural: str
+    singular: str
+    short_name: str
+    model: type[BaseModel]
+    """Its first line of text describes the kind."""
+    spec: type[BaseModel]
+    status: type[BaseModel]
+    columns: tuple[Column, ...]
+    rules: tuple[Rule, ...]
+    immutable: tuple[Immutable, ...] = ()
+
+
+JOB: Final = ResourceKind(
+    kind=KIND,
+    plural=PLURAL,
+    singular=SINGULAR,
+    short_name=SHORT_NAME,
+    model=HeteroTrainJob,
+    spec=HeteroTrainJobSpec,
+    status=HeteroTrainJobStatus,
+    columns=(
+        ("State", "string", ".status.state", "What the job does now."),
+        ("Step", "string", ".status.progress.step", "Rounds done of rounds in all."),
+        ("Samples/s", "integer", ".status.efficiency.samplesPerSecond", "Speed of the job, in samples a second."),
+        ("Workers", "string", ".status.readyWorkers", "Workers that have joined, of all."),
+        ("PS", "string", ".status.readyParameterServers", "Parameter servers that answer, of all."),
+        ("Staleness", "integer", ".status.stalenessBound", "Bound of the staleness in force."),
+        ("Age", "date", ".metadata.creationTimestamp", "Time since the job was created."),
+    ),
+    rules=(*RULES, SAME_GROUPS),
+    immutable=IMMUTABLE,
 )
 
+_RULE_COLUMNS: Final[tuple[Column, ...]] = (
+    ("Ready", "string", ".status.ready", "Whether the rule is obeyed and its last run gave what it was to give."),
+    ("Samples/s", "number", ".status.samplesPerSecond", "Samples stored a second."),
+    ("Age of data", "integer", ".status.ageSeconds", "Age of the newest sample, in seconds."),
+    ("Error", "string", ".status.error", "Why the rule is not ready."),
+    ("Age", "date", ".metadata.creationTimestamp", "Time since the rule was created."),
+)
+
+COLLECTION: Final = ResourceKind(
+    kind=COLLECTION_KIND,
+    plural=COLLECTION_PLURAL,
+    singular="collectionrule",
+    short_name="htc",
+    model=CollectionRule,
+    spec=CollectionRuleSpec,
+    status=RuleStatus,
+    columns=_RULE_COLUMNS,
+    rules=COLLECTION_RULES,
+)
+
+PROCESSING: Final = ResourceKind(
+    kind=PROCESSING_KIND,
+    plural=PROCESSING_PLURAL,
+    singular="processingrule",
+    short_name="htp",
+    model=ProcessingRule,
+    spec=ProcessingRuleSpec,
+    status=RuleStatus,
+    columns=_RULE_COLUMNS,
+    rules=PROCESSING_RULES,
+)
+
+KINDS: Final = {kind.plural: kind for kind in (JOB, COLLECTION, PROCESSING)}
+"""All kinds by the plural of their names, which is the name of each one's file."""
+
 _API_VERSION: Final = f"Version of this object's schema: {GROUP}/{VERSION}."
-_KIND: Final = f"Kind of this object: {KIND}."
 
 
 def structural(schema: Mapping[str, Any], defs: Mapping[str, Any], *, defaults: bool) -> Schema:
@@ -172,62 +250,75 @@ def _add_rule(root: Schema, path: str, cel: str, message: str, field: str) -> No
     node_at(root, path).setdefault(VALIDATIONS, []).append(entry)
 
 
-def job_schema() -> Schema:
-    """The structural schema of a `HeteroTrainJob`, with its rules."""
-    spec, status = (model.model_json_schema(by_alias=True) for model in (HeteroTrainJobSpec, HeteroTrainJobStatus))
+def kind_schema(kind: ResourceKind) -> Schema:
+    """The structural schema of a kind, with its rules."""
+    spec, status = (model.model_json_schema(by_alias=True) for model in (kind.spec, kind.status))
     root: Schema = {
-        "description": HeteroTrainJob.__doc__,
+        "description": kind.model.__doc__,
         "type": "object",
         "required": ["spec"],
         "properties": {
             "apiVersion": {"description": _API_VERSION, "type": "string"},
-            "kind": {"description": _KIND, "type": "string"},
+            "kind": {"description": f"Kind of this object: {kind.kind}.", "type": "string"},
             "metadata": {"type": "object"},
             "spec": structural(spec, spec.get("$defs", {}), defaults=True),
             "status": structural(status, status.get("$defs", {}), defaults=False),
         },
     }
-    for rule in (*RULES, SAME_GROUPS):
+    for rule in kind.rules:
         _add_rule(root, rule.path, rule.cel, rule.message, rule.field)
-    for fixed in IMMUTABLE:
+    for fixed in kind.immutable:
         _add_rule(root, fixed.path, fixed.cel, fixed.message, f".{fixed.field}")
     return root
 
 
-def crd() -> dict[str, Any]:
-    """The CustomResourceDefinition. It has no ``status``, so that tools that compare do not see a difference."""
+def job_schema() -> Schema:
+    """The structural schema of a `HeteroTrainJob`, with its rules."""
+    return kind_schema(JOB)
+
+
+def crd(kind: ResourceKind = JOB) -> dict[str, Any]:
+    """A kind's CustomResourceDefinition. It has no ``status``, so that tools that compare do not see a difference."""
     columns = [
-        {"name": name, "type": kind, "jsonPath": path, "description": text} for name, kind, path, text in _COLUMNS
+        {"name": name, "type": type_, "jsonPath": path, "description": text} for name, type_, path, text in kind.columns
     ]
     version = {
         "name": VERSION,
         "served": True,
         "storage": True,
         "additionalPrinterColumns": columns,
-        "schema": {"openAPIV3Schema": job_schema()},
+        "schema": {"openAPIV3Schema": kind_schema(kind)},
         "subresources": {"status": {}},
     }
     names = {
-        "kind": KIND,
-        "listKind": f"{KIND}List",
-        "plural": PLURAL,
-        "singular": SINGULAR,
-        "shortNames": [SHORT_NAME],
+        "kind": kind.kind,
+        "listKind": f"{kind.kind}List",
+        "plural": kind.plural,
+        "singular": kind.singular,
+        "shortNames": [kind.short_name],
         # Not in the category `all`: a job is looked for by its name, and its pods are there already.
         "categories": ["heterotrain"],
     }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "metadata": {"name": f"{kind.plural}.{GROUP}"},
         "spec": {"group": GROUP, "names": names, "scope": "Namespaced", "versions": [version]},
     }
 
 
-def crd_yaml() -> str:
-    """The CRD as the text of ``crds/heterotrainjobs.yaml``."""
-    return "# Generated by `python -m heterotrain_api.crd`; do not edit.\n" + to_yaml(crd())
+def crd_yaml(kind: ResourceKind = JOB) -> str:
+    """The CRD as the text of its file in ``crds/``."""
+    return "# Generated by `python -m heterotrain_api.crd`; do not edit.\n" + to_yaml(crd(kind))
+
+
+def main(arguments: Sequence[str]) -> str:
+    """The text to print for ``python -m heterotrain_api.crd [PLURAL]``; without a plural the job's."""
+    plural = arguments[0] if arguments else PLURAL
+    if len(arguments) > 1 or plural not in KINDS:
+        raise SystemExit(f"usage: python -m heterotrain_api.crd [{' | '.join(KINDS)}]")
+    return crd_yaml(KINDS[plural])
 
 
 if __name__ == "__main__":
-    sys.stdout.write(crd_yaml())
+    sys.stdout.write(main(sys.argv[1:]))

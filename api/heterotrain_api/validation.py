@@ -13,15 +13,21 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from heterotrain_api.contract import API_VERSION
-from heterotrain_api.crd import job_schema
+from heterotrain_api.crd import COLLECTION, JOB, PROCESSING, ResourceKind, kind_schema
 from heterotrain_api.fields import PRESERVE_UNKNOWN
 from heterotrain_api.immutability import IMMUTABLE, SAME_GROUPS, same_groups
-from heterotrain_api.rules import RULES
+from heterotrain_api.info_collection import CollectionRule
+from heterotrain_api.info_rules import ProcessingRule
+from heterotrain_api.rules import RULES, Rule
 from heterotrain_api.schema_check import Fault, Schema, check, join, matches, normalize, unknown_fields
-from heterotrain_api.v1alpha1 import KIND, HeteroTrainJob, HeteroTrainJobSpec, ObjectMeta
+from heterotrain_api.v1alpha1 import HeteroTrainJob, ObjectMeta
 
-__all__ = ["Fault", "InvalidManifestError", "parse", "validate", "validate_update"]
+__all__ = ["Fault", "InvalidManifestError", "parse", "parse_rule", "parse_spec", "validate", "validate_update"]
 
+_RULE_KINDS: Final = {COLLECTION.kind: COLLECTION, PROCESSING.kind: PROCESSING}
+
+MAX_NAME: Final = 253
+_OBJECT_NAME: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 _NAMESPACE: Final = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 _KEY: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 _LABEL_VALUE: Final = "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"
@@ -52,7 +58,7 @@ _METADATA: Final[Schema] = {
 
 
 class InvalidManifestError(ValueError):
-    """A manifest that is not a valid `HeteroTrainJob`."""
+    """A manifest that is not a valid resource of its kind."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         super().__init__("\n".join(str(fault) for fault in faults))
@@ -65,7 +71,7 @@ def validate(document: object) -> list[Fault]:
 
     Rules over several fields are looked at once the fields by themselves are right, as the API server does.
     """
-    faults, _ = _examine(document)
+    faults, _ = _examine(document, JOB)
     return faults
 
 
@@ -74,10 +80,39 @@ def parse(document: object) -> HeteroTrainJob:
 
     Raises `InvalidManifestError` with all faults.
     """
-    faults, job = _examine(document)
-    if job is None or faults:
+    faults, job = _examine(document, JOB)
+    if not isinstance(job, HeteroTrainJob) or faults:
         raise InvalidManifestError(faults)
     return job
+
+
+def parse_rule(document: object) -> CollectionRule | ProcessingRule:
+    """The information rule that a manifest describes, with defaults in place; a ``status`` in it is dropped.
+
+    Raises `InvalidManifestError` with all faults.
+    """
+    kind = _RULE_KINDS.get(document.get("kind", "")) if isinstance(document, dict) else None
+    if kind is None:
+        names = " or ".join(_RULE_KINDS)
+        raise InvalidManifestError(
+            [Fault("kind", f"must be {names}, with apiVersion: {API_VERSION}, metadata and spec")]
+        )
+    faults, rule = _examine(document, kind)
+    if not isinstance(rule, CollectionRule | ProcessingRule) or faults:
+        raise InvalidManifestError(faults)
+    return rule
+
+
+def parse_spec(kind: ResourceKind, name: str, spec: object) -> BaseModel:
+    """The resource `name` of a kind with `spec`, when there is only the spec, as in a request.
+
+    Raises `InvalidManifestError`; fields are named from ``spec`` on.
+    """
+    document = {"apiVersion": API_VERSION, "kind": kind.kind, "metadata": {"name": name}, "spec": spec}
+    faults, resource = _examine(document, kind)
+    if resource is None or faults:
+        raise InvalidManifestError(faults)
+    return resource
 
 
 def validate_update(old: HeteroTrainJob, new: HeteroTrainJob) -> list[Fault]:
@@ -96,32 +131,29 @@ def validate_update(old: HeteroTrainJob, new: HeteroTrainJob) -> list[Fault]:
     return faults
 
 
-def _examine(document: object) -> tuple[list[Fault], HeteroTrainJob | None]:
+def _examine(document: object, kind: ResourceKind) -> tuple[list[Fault], BaseModel | None]:
     if not isinstance(document, dict):
-        return [Fault("", f"must be an object with apiVersion: {API_VERSION}, kind: {KIND}, metadata and spec")], None
-    foreign = list(_check_kind(document))
+        want = f"must be an object with apiVersion: {API_VERSION}, kind: {kind.kind}, metadata and spec"
+        return [Fault("", want)], None
+    foreign = list(_check_kind(document, kind))
     if foreign:  # another kind has other fields: no use in going on
         return foreign, None
-    schema = _schema()
+    schema = _schema(kind)
     faults = list(unknown_fields(document, schema, ""))
     metadata = normalize_metadata(document.get("metadata"))
-    faults += _check_metadata(metadata)
+    faults += _check_metadata(metadata, kind)
     spec = normalize(document.get("spec"), schema["properties"]["spec"])
     faults += check({"spec": spec} if spec is not None else {}, _only_spec(schema), "")
     if faults:
         return faults, None
-    job = HeteroTrainJob(
-        metadata=ObjectMeta.model_validate(
-            {key: metadata[key] for key in ("name", "namespace", "labels", "annotations") if key in metadata}
-        ),
-        spec=HeteroTrainJobSpec.model_validate(spec),
-    )
-    return list(broken_rules(job)), job
+    known = {key: metadata[key] for key in ("name", "namespace", "labels", "annotations") if key in metadata}
+    resource = kind.model.model_validate({"metadata": ObjectMeta.model_validate(known), "spec": spec})
+    return list(broken_rules(resource, kind.rules if kind is not JOB else RULES)), resource
 
 
 @cache
-def _schema() -> Schema:
-    schema = job_schema()
+def _schema(kind: ResourceKind) -> Schema:
+    schema = kind_schema(kind)
     schema["properties"]["metadata"] = _METADATA
     return schema
 
@@ -130,8 +162,8 @@ def _only_spec(schema: Schema) -> Schema:
     return {"type": "object", "required": ["spec"], "properties": {"spec": schema["properties"]["spec"]}}
 
 
-def _check_kind(document: dict[Any, Any]) -> Iterator[Fault]:
-    for field, want in (("apiVersion", API_VERSION), ("kind", KIND)):
+def _check_kind(document: dict[Any, Any], kind: ResourceKind) -> Iterator[Fault]:
+    for field, want in (("apiVersion", API_VERSION), ("kind", kind.kind)):
         if document.get(field) != want:
             yield Fault(field, f"must be {want}" if field in document else f"is required: {want}")
 
@@ -147,15 +179,20 @@ def normalize_metadata(metadata: Any) -> Any:
     return given
 
 
-def _check_metadata(metadata: Any) -> Iterator[Fault]:
+def _check_metadata(metadata: Any, kind: ResourceKind) -> Iterator[Fault]:
     if not isinstance(metadata, dict):
         yield Fault("metadata", "must be an object with a name")
         return
     name = metadata.get("name", "")
     if name == "":
-        yield Fault("metadata.name", "is required: the job's name, small letters, digits and -")
+        whose = "the job's" if kind is JOB else "the rule's"
+        yield Fault("metadata.name", f"is required: {whose} name, small letters, digits and -")
     elif not isinstance(name, str):
         yield Fault("metadata.name", f'must be a string: put it in quotes ("{name}")')
+    elif kind is not JOB and (len(name) > MAX_NAME or not matches(_OBJECT_NAME, name)):
+        yield Fault(
+            "metadata.name", f"must have at most {MAX_NAME} small letters, digits, - and ., no - or . at the ends"
+        )
     namespace = metadata.get("namespace", "default")
     if not isinstance(namespace, str) or (namespace and not matches(_NAMESPACE, namespace)):
         yield Fault("metadata.namespace", "must be a string of small letters, digits and -, at most 63 characters")
@@ -181,15 +218,15 @@ def _check_string_map(value: Any, path: str, *, labels: bool) -> Iterator[Fault]
             )
 
 
-def broken_rules(job: HeteroTrainJob) -> Iterator[Fault]:
-    """Faults by the rules over several fields."""
-    for rule in RULES:
-        for path, node in _nodes(job, rule.path):
+def broken_rules(resource: BaseModel, rules: Sequence[Rule] = RULES) -> Iterator[Fault]:
+    """Faults by the rules over several fields; `rules`: those of the resource's kind."""
+    for rule in rules:
+        for path, node in _nodes(resource, rule.path):
             if not rule.holds(node):
                 yield Fault(f"{path}{rule.field}".lstrip("."), rule.message)
 
 
-def _nodes(job: HeteroTrainJob, path: str) -> Iterator[tuple[str, Any]]:
+def _nodes(job: BaseModel, path: str) -> Iterator[tuple[str, Any]]:
     """The objects at `path`, each with its place in the manifest; none where something on the way is not given."""
     found: list[tuple[str, Any]] = [("", job)]
     for segment in path.split(".") if path else ():
