@@ -35,7 +35,10 @@ def coordinator_of(name: str) -> Iterator[CoordinatorStub]:
         raise CommandError(f"job {name} does not run: it is {job.state}")
     if not job.entry.coordinator:
         raise CommandError(f"job {name} is starting: its coordinator does not answer yet; try again in a moment")
-    credentials = Credentials.read(job.credentials)
+    try:
+        credentials = Credentials.read(job.credentials)
+    except FileNotFoundError:  # the runner removes them when the job is over
+        raise CommandError(f"job {name} has just ended") from None
     with make_sync_channel(job.entry.coordinator, ps_name(0), credentials) as channel:
         try:
             yield CoordinatorStub(channel)

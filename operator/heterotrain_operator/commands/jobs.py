@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final
 
 import psutil
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from heterotrain_operator.commands.connect import command, find_job
 from heterotrain_operator.commands.errors import CommandError
 from heterotrain_operator.commands.plan import JobArgument
+from heterotrain_operator.local.progress import make_console
 from heterotrain_operator.local.registry import LocalJob, Registry, home
 from heterotrain_rpc import control_pb2
 
@@ -37,7 +38,7 @@ def list_jobs(as_json: Annotated[bool, typer.Option("--json", help="Print JSON."
         table.add_column(column, overflow="fold")
     for job in jobs:
         table.add_row(job.entry.job, job.state, str(job.entry.pid) if job.alive else "", job.entry.report)
-    Console().print(table)
+    make_console().print(table)
 
 
 def job_document(job: LocalJob) -> dict[str, object]:
@@ -100,11 +101,12 @@ def stop(
     if not found.alive:
         raise CommandError(f"job {job} does not run: it is {found.state}")
     # Asked of the runner, not of the coordinator: the runner ends the processes that do not follow in time.
-    runner = psutil.Process(found.entry.pid)
-    runner.terminate()
-    if now:
-        time.sleep(POLL_SECONDS)
+    with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+        runner = psutil.Process(found.entry.pid)
         runner.terminate()
+        if now:
+            time.sleep(POLL_SECONDS)
+            runner.terminate()
     deadline = time.monotonic() + timeout
     while (found := find_job(job)).alive:
         if time.monotonic() > deadline:

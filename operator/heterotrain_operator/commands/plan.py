@@ -9,12 +9,12 @@ from typing import Annotated, Any, Final
 
 import typer
 from google.protobuf.json_format import MessageToDict
-from rich.console import Console
 
 from heterotrain_api.contract import ExitCode
+from heterotrain_api.v1alpha1 import MAX_BATCH
 from heterotrain_operator.commands.connect import coordinator_of, state_of
 from heterotrain_operator.commands.errors import CommandError
-from heterotrain_operator.local.progress import headline, worker_table
+from heterotrain_operator.local.progress import headline, make_console, worker_table
 from heterotrain_rpc import control_pb2
 
 app = typer.Typer(help="Show or change the shares of a running job.", no_args_is_help=True)
@@ -32,10 +32,10 @@ def show(
     if as_json:
         typer.echo(json.dumps(state_document(state), indent=2))
         return
-    console = Console()
-    console.print(headline(state), soft_wrap=True, highlight=False)
+    console = make_console()
+    console.print(headline(state), soft_wrap=True)
     console.print(worker_table(state))
-    console.print(plan_line(state.plan), soft_wrap=True, highlight=False)
+    console.print(plan_line(state.plan), soft_wrap=True)
 
 
 @app.command(name="set")
@@ -72,6 +72,8 @@ def parse_shares(texts: Sequence[str]) -> list[control_pb2.PlanShare]:
         if worker in shares:
             raise CommandError(f"{text}: {worker} is named twice", ExitCode.INVALID)
         micro_batch = int(match["micro_batch"]) if match["micro_batch"] else None
+        if max(int(match["samples"]), micro_batch or 0) > MAX_BATCH:
+            raise CommandError(f"{text}: a share has at most {MAX_BATCH} samples", ExitCode.INVALID)
         shares[worker] = control_pb2.PlanShare(worker=worker, samples=int(match["samples"]), micro_batch=micro_batch)
     return list(shares.values())
 

@@ -22,7 +22,7 @@ from heterotrain_operator.local.decide import Limits
 from heterotrain_operator.local.job_folder import JobFolder
 from heterotrain_operator.local.manifest import LoadedJob, ManifestError, load_job, without_meaning_here
 from heterotrain_operator.local.process_plan import ProcessPlan
-from heterotrain_operator.local.progress import Display, Style, make_display
+from heterotrain_operator.local.progress import Display, Style, make_console, make_display
 from heterotrain_operator.local.registry import JobRunningError, Registry, home
 from heterotrain_operator.local.report import summary_lines
 from heterotrain_operator.local.runner import Result, run_job
@@ -85,7 +85,7 @@ def run(  # noqa: PLR0917  # a command: its options are given by name
                 stretches=_stretches(speeds, spec),
                 log_samples=log_samples,
             )
-            console = Console()
+            console = make_console()
             display = make_display(_style(console, quiet=quiet, plain=plain), console)
             for line in opening_lines(plan):
                 display.say(line)

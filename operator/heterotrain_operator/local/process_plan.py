@@ -135,9 +135,11 @@ def base_environment(environment: Mapping[str, str], python: str) -> dict[str, s
     """Return what every process gets from the runner's environment, with these changes.
 
     - The interpreter's folder is first on PATH: ``python`` in a shell script of the user is the one that has our
-    packages. - One thread for each of the numerical libraries, unless the user's environment says otherwise: all
-    workers share this machine's cores; with a thread per core each, they would fight for them, and be slower together
-    than one alone. - Output is not buffered, so that the log of a killed process ends with its last words.
+      packages.
+    - One thread for each of the numerical libraries, unless the user's environment says otherwise: all workers share
+      this machine's cores; with a thread per core each, they would fight for them, and be slower together than one
+      alone.
+    - Output is not buffered, so that the log of a killed process ends with its last words.
     - Variables of a job that the runner itself may be part of are left out.
     """
     kept = {name: value for name, value in environment.items() if name not in _OWN_VARIABLES}
@@ -156,9 +158,10 @@ def ready_ports(log: str) -> Mapping[str, int] | None:
     """Read the line ``ready control=PORT tensor=PORT`` that a process of ours prints when it answers; `None`: not
     yet.
     """
-    for line in log.splitlines():
+    for line in log.splitlines(keepends=True):
         word, *pairs = line.split() or [""]
-        if word == "ready" and pairs and all("=" in pair for pair in pairs):
+        # A line without its end is still being written.
+        if word == "ready" and line.endswith("\n") and pairs and all("=" in pair for pair in pairs):
             ports = (pair.split("=", 1) for pair in pairs)
             return {name: int(port) for name, port in ports}
     return None

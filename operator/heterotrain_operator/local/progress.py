@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import IO, Final, Protocol
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -39,6 +39,13 @@ class Style(StrEnum):
     LIVE = "live"
     PLAIN = "plain"
     QUIET = "quiet"
+
+
+def make_console(file: IO[str] | None = None) -> Console:
+    """What commands print with: text as it is, since names, errors and reasons may hold brackets, which rich would take
+    for its markup.
+    """
+    return Console(file=file, markup=False, highlight=False)
 
 
 def headline(state: control_pb2.JobState) -> str:

@@ -72,15 +72,17 @@ class Runner:
     async def run(self, entry: Entry) -> Result:
         """Run the job to its end, whatever that is. `entry`: as it stands in the registry while the job runs."""
         self._registry.write(entry)
-        with _signals(self._on_interrupt):
-            async with self._supervisor:
-                self._tasks.append(asyncio.create_task(self._start(entry)))
-                end = await self._until_end()
-                self._ending = True
-                await self._stop_processes(at_once=end.at_once)
-            await self._cancel_tasks()
-            result = self._report(end)
-        self._plan.folder.forget_credentials()
+        try:
+            with _signals(self._on_interrupt):
+                async with self._supervisor:
+                    self._tasks.append(asyncio.create_task(self._start(entry)))
+                    end = await self._until_end()
+                    self._ending = True
+                    await self._stop_processes(at_once=end.at_once)
+                await self._cancel_tasks()
+                result = self._report(end)
+        finally:
+            self._plan.folder.forget_credentials()
         self._registry.write(replace(entry, coordinator="", state=result.state.value, message=result.message))
         return result
 

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import os
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import typer
 import yaml
@@ -14,6 +16,7 @@ from heterotrain_operator.commands.errors import CommandError
 from heterotrain_operator.commands.plan import parse_shares
 from heterotrain_operator.commands.plugins import wanted
 from heterotrain_operator.local.manifest import ManifestError, load_job
+from heterotrain_operator.local.registry import Entry, Registry
 from heterotrain_rpc import control_pb2
 from support.local_jobs import write_job
 
@@ -113,7 +116,9 @@ def test_shares_are_read(texts: list[str], want: list[control_pb2.PlanShare]) ->
     assert parse_shares(texts) == want
 
 
-@pytest.mark.parametrize("texts", [["cpu-0"], ["cpu-0=-1"], ["cpu-0=6/"], ["=3"], ["a=1", "a=2"], ["a=1.5"]])
+@pytest.mark.parametrize(
+    "texts", [["cpu-0"], ["cpu-0=-1"], ["cpu-0=6/"], ["=3"], ["a=1", "a=2"], ["a=1.5"], ["a=4294967296"]]
+)
 def test_what_is_no_share_is_refused(texts: list[str]) -> None:
     with pytest.raises(CommandError):
         parse_shares(texts)
@@ -127,6 +132,44 @@ def test_a_command_for_an_unknown_job(
 ) -> None:
     monkeypatch.setenv("HETEROTRAIN_HOME", str(tmp_path))
     assert call(capsys, *arguments) == (1, "no local job is named x; there are none\n")
+
+
+def test_texts_are_printed_as_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HETEROTRAIN_HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "200")
+    registry = Registry(tmp_path)
+    with registry.claim("odd"):
+        registry.write(Entry(job="odd", uid="u", manifest="", pid=2**22 + 1, started=0.0, report="/r/[red]x[/y]"))
+    code, output = call(capsys, "list")
+    assert (code, output.split()[-3:]) == (0, ["odd", "Lost", "/r/[red]x[/y]"])
+
+
+def test_a_job_that_ends_meanwhile_is_told_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HETEROTRAIN_HOME", str(tmp_path))
+    registry, started = Registry(tmp_path), psutil.Process().create_time()
+    with registry.claim("brief"):
+        registry.write(
+            Entry(job="brief", uid="u", manifest="", pid=os.getpid(), started=started, report="", coordinator="h:1")
+        )
+        assert call(capsys, "plan", "show", "brief") == (1, "job brief has just ended\n")
+
+
+@pytest.mark.parametrize("words", [["stop", "brief"], ["stop", "brief", "--now"]])
+def test_a_runner_that_ends_before_it_is_told_to_has_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.setenv("HETEROTRAIN_HOME", str(tmp_path))
+    registry = Registry(tmp_path)
+    alive = iter([True])
+    monkeypatch.setattr("heterotrain_operator.local.registry.same_process", lambda *_: next(alive, False))
+    entry = Entry(job="brief", uid="u", manifest="", pid=2**22 + 1, started=0.0, report="", state="Succeeded")
+    with registry.claim("brief"):
+        registry.write(entry)
+        assert call(capsys, *words) == (0, "job brief: Succeeded: \n")
 
 
 def hello() -> None:

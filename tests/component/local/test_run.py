@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import signal
 import stat
@@ -10,6 +11,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from heterotrain_operator.local.decide import Limits
+from heterotrain_operator.local.job_folder import JobFolder
+from heterotrain_operator.local.manifest import load_job
+from heterotrain_operator.local.process_plan import ProcessPlan
+from heterotrain_operator.local.progress import Style, make_console, make_display
+from heterotrain_operator.local.registry import Registry
+from heterotrain_operator.local.runner import run_job
 from support.local_jobs import heterotrain, start, write_job
 
 pytestmark = pytest.mark.timeout(240)
@@ -216,3 +224,23 @@ def test_a_running_job_is_found_and_led_by_name(tmp_path: Path) -> None:
     assert (code, output) == (1, "job tiny does not run: it is Stopped\n")
     code, output = heterotrain(tmp_path, "logs", "other")
     assert (code, output) == (1, "no local job is named other; there are: tiny\n")
+
+
+def test_no_key_outlives_a_job_that_the_runner_cannot_bring_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("heterotrain_operator.local.runner.write_report", full)
+    loaded, registry = load_job(write_job(tmp_path)), Registry(tmp_path / "home")
+    with registry.claim("tiny") as root:
+        plan = ProcessPlan(
+            job=loaded.job, uid="u-1", folder=JobFolder(root, tmp_path / "out"), source=tmp_path,
+            python="/no/such/python", environment={}, stretches={},
+        )  # fmt: skip
+        plan.folder.prepare(loaded.document)
+        display, limits = make_display(Style.QUIET, make_console()), Limits(collect_seconds=0.0)
+        with pytest.raises(OSError, match="No space left"):
+            run_job(plan, tmp_path / "job.yaml", registry=registry, display=display, limits=limits)
+        assert not (root / "certificates").exists()

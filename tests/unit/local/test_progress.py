@@ -9,6 +9,7 @@ from heterotrain_operator.local.progress import (
     PLAIN_INTERVAL_SECONDS,
     Style,
     headline,
+    make_console,
     make_display,
     share_text,
     worker_table,
@@ -67,6 +68,18 @@ def test_the_table_has_a_row_for_each_worker() -> None:
     header, row = out.getvalue().splitlines()
     assert header.split() == ["worker", "share", "samples/s", "step", "ms", "wait", "ms", "samples", "state"]
     assert row.split() == ["cpu-0", "5", "40", "500.0", "250.0", "1,500", "training"]
+
+
+@pytest.mark.parametrize("error", ["KeyError: '[/x]'", "ValueError: [red] is no colour", "E: [bold"])
+def test_errors_are_shown_as_they_are(error: str) -> None:
+    state = make_state()
+    state.workers[0].error = error
+    state.workers[0].phase = control_pb2.WORKER_PHASE_LOST
+    out = io.StringIO()
+    console = make_console(out)
+    console.width = 160
+    console.print(worker_table(state))
+    assert f"lost: {error}" in out.getvalue()
 
 
 def test_plain_lines_come_every_few_seconds_and_when_something_changes() -> None:
