@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -45,6 +47,17 @@ def test_what_the_project_asks_for_is_there_in_a_version_that_it_takes(extra: st
         if want.name not in left_out and locked.get(canonicalize_name(want.name), "0") not in want.specifier
     ]
     assert faults == [], "run `make lock`"
+
+
+def test_the_commands_need_no_extra() -> None:
+    optional = [
+        Requirement(line) for extra in ("operator", "trainer") for line in PROJECT["optional-dependencies"][extra]
+    ]
+    blocked = {want.name.replace("-", "_"): None for want in optional}
+    assert {"kopf", "torch"} <= blocked.keys()
+    code = f"import sys; sys.modules.update({blocked}); from heterotrain_operator.cli import main; main(['version'])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout.split()[:1]) == (0, ["heterotrain"]), ran.stderr
 
 
 def test_the_operator_image_gets_no_trainer_packages() -> None:
