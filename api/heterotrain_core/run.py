@@ -19,6 +19,7 @@ from heterotrain_core.members import Member, Members
 from heterotrain_core.plan_desk import PlanDesk
 from heterotrain_core.reports import Reports
 from heterotrain_core.rounds import Rounds
+from heterotrain_core.run_ends import answer_after_end, fault_of
 from heterotrain_core.run_state import RunView, view_worker
 from heterotrain_core.run_values import Outcome, Phase, RunConfig, RunFault, RunReason, WorkerPhase
 from heterotrain_core.saving import Saving
@@ -105,6 +106,7 @@ class TrainingRun:
             dataset_size=self._setup.manifest.dataset_size if self._setup.manifest is not None else 0,
             rounds_planned=rounds.planned if rounds is not None else 0,
             training_seconds=totals.training_seconds(now),
+            evaluation_seconds=totals.evaluation_seconds,
             samples_per_second=totals.recent_speed(),
             mean_samples_per_second=totals.mean_speed(now),
             ideal_samples_per_second=sum(m.telemetry.own_speed() for m in self._members.present()),
@@ -125,7 +127,7 @@ class TrainingRun:
     def handle(self, event: ev.RunEvent, now: float) -> Effects:
         """Take an event; the effects in order."""
         if self._outcome is not None:
-            return _after_the_end(event, self._outcome)
+            return answer_after_end(event, self._outcome)
         try:
             return [*self._dispatch(event, now), *self._progress(now)]
         except RunFault as fault:
@@ -182,14 +184,14 @@ class TrainingRun:
                 return self._plans.answered(event, self._rounds, now)
             case ev.EvaluationCalled():
                 self._evaluations.call(member.name, event.call, event.dataset_size)
-                return self._share_out_evaluation()
+                return self._share_out_evaluation(now)
             case ev.EvaluationPart():
-                return [*self._evaluations.part(member.name, event.call, event.sums, event.seconds)]
+                return self._evaluated(member, event, now)
             case ev.Reported():
                 return self._report(member, event.values, now)
             case ev.WorkerFailed():
                 member.phase, member.error = WorkerPhase.LOST, event.error
-                raise _fault_of(member, event)
+                raise fault_of(event)
             case ev.SessionBroken():
                 member.phase, member.error = WorkerPhase.LOST, event.detail
                 raise RunFault(RunReason.WORKER_LOST, f"worker {member.name} is lost: {event.detail}")
@@ -301,7 +303,13 @@ class TrainingRun:
             raise RunFault(RunReason.WORKER_LOST, f"worker {silent.name} is lost: {silent.error}")
         self._lease_check = self._members.next_lease_end()
 
-    def _share_out_evaluation(self) -> Effects:
+    def _evaluated(self, member: Member, event: ev.EvaluationPart, now: float) -> Effects:
+        outcome = self._evaluations.part(member.name, event.call, event.sums, event.seconds)
+        if outcome:
+            self._totals.evaluation_ends(now)
+        return [*outcome]
+
+    def _share_out_evaluation(self, now: float) -> Effects:
         # Before training, workers that have not joined yet are waited for as well.
         expected = [m for m in self._members if m.phase is not WorkerPhase.FINISHED]
         names = [m.name for m in expected]
@@ -315,7 +323,10 @@ class TrainingRun:
         rounds = self._rounds
         ended = [m.name for m in expected if rounds is not None and rounds.ended(m.ordinal)]
         outdated = ended if len(ended) < len(expected) else []
-        return [*self._evaluations.share_out(names, speeds, shares, outdated)]
+        work = self._evaluations.share_out(names, speeds, shares, outdated)
+        if work:
+            self._totals.evaluation_begins(now)
+        return [*work]
 
     def _check_not_stuck(self) -> None:
         callers = self._evaluations.callers
@@ -351,7 +362,7 @@ class TrainingRun:
             effects += rounds.left(member.ordinal, now)
             if not rounds.policy.live and rounds.policy.end_reason is None:
                 effects += self._stop(RunReason.SCRIPTS_ENDED, "all scripts ended before their last epoch", now)
-        return [*effects, *self._share_out_evaluation()] if self._evaluations.callers else effects
+        return [*effects, *self._share_out_evaluation(now)] if self._evaluations.callers else effects
 
     def _good_end(self, rounds: Rounds) -> tuple[Phase, RunReason, str]:
         if rounds.policy.end_reason == EPOCHS_OVER:
@@ -393,30 +404,3 @@ class TrainingRun:
         if self._rounds is None:
             raise RunFault(RunReason.WORKER_FAILED, "protocol broken: work was done before the first grant")
         return self._rounds
-
-
-def _after_the_end(event: ev.RunEvent, outcome: Outcome) -> Effects:
-    why = f"the job is over: {outcome.message}"
-    match event:
-        case ev.Joined():
-            return [out.RefuseJoin(event.worker, why)]
-        case ev.PlanRequested():
-            return [out.AnswerPlan(event.request, event.generation, refusals=(out.Refusal("", why),))]
-        case ev.DrainCommanded() | ev.CheckpointCommanded():
-            return [out.AnswerCommand(event.request, False, why)]
-        case _:
-            return []
-
-
-def _fault_of(member: Member, failed: ev.WorkerFailed) -> RunFault:
-    line = _last_line(failed.error)
-    if failed.lost_shard:
-        # The coordinator need not know yet that the shard is gone; the worker is not to blame.
-        who = f"parameter server {failed.lost_shard} is lost to worker {member.name}"
-        return RunFault(RunReason.SHARD_FAILED, f"{who}: {line}")
-    return RunFault(RunReason.WORKER_FAILED, f"worker {member.name} failed: {line}")
-
-
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "without a message"

@@ -50,6 +50,8 @@ class RunView:
     dataset_size: int
     rounds_planned: int
     training_seconds: float
+    evaluation_seconds: float
+    """Of the training, in evaluations; speeds leave them out."""
     samples_per_second: float
     mean_samples_per_second: float
     ideal_samples_per_second: float

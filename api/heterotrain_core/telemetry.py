@@ -56,7 +56,11 @@ class WorkerTelemetry:
 
 
 class RoundTelemetry:
-    """When rounds were committed and how many samples they used."""
+    """When rounds were committed and how many samples they used.
+
+    Speeds leave evaluations out, from the last worker's call to the outcome: nobody trains meanwhile, and a script that
+    evaluates often does not train more slowly. Waiting for the last worker to call counts: balance would save it.
+    """
 
     def __init__(self) -> None:
         self.rounds = 0
@@ -64,6 +68,9 @@ class RoundTelemetry:
         self.began: float | None = None
         """First grant."""
         self.ended: float | None = None
+        self.evaluation_seconds = 0.0
+        """In evaluations that are over and lie within the training."""
+        self._evaluating: float | None = None
         self._recent: deque[tuple[float, int]] = deque(maxlen=WINDOW + 1)
 
     def begin(self, now: float) -> None:
@@ -72,11 +79,23 @@ class RoundTelemetry:
             self.began = now
             self._recent.append((now, 0))
 
+    def evaluation_begins(self, now: float) -> None:
+        """All workers have called."""
+        self._evaluating = now
+
+    def evaluation_ends(self, now: float) -> None:
+        """Its outcome is known."""
+        began, self._evaluating = self._evaluating, None
+        if began is not None and self.began is not None and self.ended is None:
+            self.evaluation_seconds += now - max(began, self.began)
+
     def committed(self, samples: int, now: float) -> None:
         """A round's update is published."""
         self.rounds += 1
         self.samples += samples
-        self._recent.append((now, samples))
+        # On a clock that stands still in evaluations.
+        clock = now if self._evaluating is None else min(now, self._evaluating)
+        self._recent.append((clock - self.evaluation_seconds, samples))
 
     def end(self, now: float) -> None:
         """The last commit of the training is published."""
@@ -97,8 +116,8 @@ class RoundTelemetry:
         return sum(n for _, n in list(self._recent)[1:]) / seconds if seconds > 0 else 0.0
 
     def mean_speed(self, now: float) -> float:
-        """Samples a second over the whole training time; 0 until known."""
-        seconds = self.training_seconds(now)
+        """Samples a second over the whole training time without evaluations; 0 until known."""
+        seconds = self.training_seconds(now) - self.evaluation_seconds
         return self.samples / seconds if seconds > 0 else 0.0
 
     def round_seconds(self) -> float:

@@ -408,6 +408,7 @@ class JobState(_message.Message):
     SHARDS_FIELD_NUMBER: _builtins.int
     ROUND_SECONDS_FIELD_NUMBER: _builtins.int
     MODEL_PATH_FIELD_NUMBER: _builtins.int
+    EVALUATION_SECONDS_FIELD_NUMBER: _builtins.int
     job_name: _builtins.str
     job_uid: _builtins.str
     term: _builtins.int
@@ -426,7 +427,7 @@ class JobState(_message.Message):
     training_seconds: _builtins.float
     """Since the first grant."""
     samples_per_second: _builtins.float
-    """Reached over the last rounds, and over the whole training."""
+    """Reached over the last rounds, and over the whole training. Both leave evaluations out."""
     mean_samples_per_second: _builtins.float
     ideal_samples_per_second: _builtins.float
     """Sum of the workers' own speeds."""
@@ -435,6 +436,8 @@ class JobState(_message.Message):
     """Round durations of the last rounds, seconds (median)."""
     model_path: _builtins.str
     """Where the final model lies, once saved."""
+    evaluation_seconds: _builtins.float
+    """Of training_seconds, spent in evaluations."""
     @_builtins.property
     def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerState]: ...
     @_builtins.property
@@ -472,10 +475,11 @@ class JobState(_message.Message):
         shards: _builtins.int = ...,
         round_seconds: _builtins.float = ...,
         model_path: _builtins.str = ...,
+        evaluation_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset_size", b"dataset_size", "epoch", b"epoch", "epochs", b"epochs", "events", b"events", "global_batch_size", b"global_batch_size", "ideal_samples_per_second", b"ideal_samples_per_second", "job_name", b"job_name", "job_uid", b"job_uid", "mean_samples_per_second", b"mean_samples_per_second", "message", b"message", "model_path", b"model_path", "phase", b"phase", "plan", b"plan", "reason", b"reason", "reported", b"reported", "round_seconds", b"round_seconds", "rounds_planned", b"rounds_planned", "samples", b"samples", "samples_per_second", b"samples_per_second", "shards", b"shards", "term", b"term", "training_seconds", b"training_seconds", "version", b"version", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset_size", b"dataset_size", "epoch", b"epoch", "epochs", b"epochs", "evaluation_seconds", b"evaluation_seconds", "events", b"events", "global_batch_size", b"global_batch_size", "ideal_samples_per_second", b"ideal_samples_per_second", "job_name", b"job_name", "job_uid", b"job_uid", "mean_samples_per_second", b"mean_samples_per_second", "message", b"message", "model_path", b"model_path", "phase", b"phase", "plan", b"plan", "reason", b"reason", "reported", b"reported", "round_seconds", b"round_seconds", "rounds_planned", b"rounds_planned", "samples", b"samples", "samples_per_second", b"samples_per_second", "shards", b"shards", "term", b"term", "training_seconds", b"training_seconds", "version", b"version", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

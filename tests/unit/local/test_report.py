@@ -20,7 +20,8 @@ def make_state() -> control_pb2.JobState:
     )  # fmt: skip
     other = control_pb2.WorkerState(name="cpu-1", group="cpu", share_wanted=3, samples=27, samples_per_second=20.0)
     return control_pb2.JobState(
-        epochs=3, version=9, samples=72, global_batch_size=8, shards=2, training_seconds=4.0, samples_per_second=30.0,
+        epochs=3, version=9, samples=72, global_batch_size=8, shards=2, training_seconds=4.0, evaluation_seconds=0.5,
+        samples_per_second=30.0,
         mean_samples_per_second=18.0, ideal_samples_per_second=60.0, workers=[worker, other], reported={"loss": 0.5},
         plan=control_pb2.PlanState(
             generation=2, effective_round=4, reason="by hand",
@@ -102,6 +103,7 @@ def test_report_of_a_job_that_succeeded() -> None:
         "global_batch_size": 8,
         "parameter_servers": 2,
         "training_seconds": 4.0,
+        "evaluation_seconds": 0.5,
         "wall_seconds": 6.0,
         "samples_per_second": 18.0,
         "recent_samples_per_second": 30.0,

@@ -36,6 +36,10 @@ def test_an_evaluation_is_shared_out_by_speed_and_all_get_the_sum() -> None:
     outcomes = [e for e in driver.of(out.Send) if isinstance(e.message, out.EvaluationOutcome)]
     assert outcomes[:4] == [out.Send(n, out.EvaluationOutcome(1, {"right": 100.0}, 100)) for n in FOUR]
     assert len(outcomes) == 12
+    view = driver.run.view(driver.now)
+    # Each call, part and outcome is an event, of a millisecond each. The last evaluation follows the training.
+    assert 0.004 < view.evaluation_seconds < 0.5 * view.training_seconds
+    assert view.mean_samples_per_second == view.samples / (view.training_seconds - view.evaluation_seconds)
     assert driver.outcome.phase is Phase.SUCCEEDED
 
 

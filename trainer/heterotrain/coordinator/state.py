@@ -42,6 +42,7 @@ def job_state(view: RunView, config: TrainerConfig, term: int) -> control_pb2.Jo
         global_batch_size=config.global_batch_size,
         rounds_planned=view.rounds_planned,
         training_seconds=view.training_seconds,
+        evaluation_seconds=view.evaluation_seconds,
         samples_per_second=view.samples_per_second,
         mean_samples_per_second=view.mean_samples_per_second,
         ideal_samples_per_second=view.ideal_samples_per_second,
