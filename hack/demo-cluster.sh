@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Cluster, images, operator, then examples/fashion.yaml on four unequal nodes: once the pods are ready, the nodes get 0.8,
-# 0.4, 0.2 and 0.1 CPU; at the end (or Ctrl-C) they are as before.
+# 0.4, 0.2 and 0.1 CPU. The job starts with shares 4 : 3 : 2 : 1; after a while it is asked for shares that fit its nodes.
+# At the end (or Ctrl-C) the nodes are as before.
 # Usage: [CLUSTER_CACHE=folder] hack/demo-cluster.sh
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -32,6 +33,11 @@ done <<< $'new 0.8\nmid 0.4\nold 0.2\ntiny 0.1'
 echo "== kubectl get htj, until it is over"
 for (( round = 0; ; round++ )); do
   state=$(succeeded)
+  if (( round == 18 )); then
+    echo "== a plan that fits the nodes: 8 : 4 : 2 : 1"
+    htj annotate --overwrite htj "$job" 'heterotrain.io/plan-request={"id": "demo-1", "reason": "as the nodes are",
+      "shares": {"new-0": 267, "mid-0": 133, "old-0": 67, "tiny-0": 33}}'
+  fi
   if (( round % 6 == 0 )) || [[ $state == True || $state == False ]]; then htj get htj "$job"; fi
   [[ $state == True || $state == False ]] && break
   if (( SECONDS - applied > 2400 )); then echo "The job is not over after 40 minutes." >&2; break; fi

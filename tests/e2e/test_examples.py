@@ -76,4 +76,10 @@ def test_workers_go_to_the_nodes_that_the_manifest_names(
 
 def test_kubectl_wait_and_diff_behave(started: dict[str, Document], shared_namespace: Namespace) -> None:
     shared_namespace.kubectl("wait", "htj/digits", "--for=condition=Succeeded", "--timeout=240s", seconds=250)
-    assert shared_namespace.apply(started["digits"], "--server-side=false").strip().endswith("unchanged")
+    assert shared_namespace.diff(started["digits"]) == ""
+    before = shared_namespace.get("htj", "digits")
+    shared_namespace.apply(started["digits"])
+    after = shared_namespace.get("htj", "digits")
+    assert (after["spec"], after["metadata"]["generation"]) == (before["spec"], before["metadata"]["generation"])
+    more = {**started["digits"], "metadata": {"name": "digits", "labels": {"team": "a"}}}
+    assert "+    team: a" in shared_namespace.diff(more)

@@ -64,6 +64,14 @@ class Namespace:
     def apply(self, document: Mapping[str, Any], *options: str) -> str:
         return self.kubectl("apply", *options, "-f", "-", stdin=json.dumps(document))
 
+    def diff(self, document: Mapping[str, Any]) -> str:
+        """What `kubectl diff` shows; it ends with 1 if that is anything."""
+        command = ["kubectl", "--namespace", self.name, "diff", "-f", "-"]
+        done = subprocess.run(command, check=False, input=json.dumps(document), capture_output=True, text=True)
+        if done.returncode not in (0, 1):
+            raise CommandFailedError(command, done.stderr)
+        return done.stdout
+
     def get(self, kind: str, name: str) -> Document:
         return document_of("kubectl", "--namespace", self.name, "get", kind, name, "-o", "json")
 
