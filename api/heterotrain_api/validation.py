@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
 
@@ -23,6 +23,8 @@ from heterotrain_api.schema_check import Fault, Schema, check, join, matches, no
 from heterotrain_api.v1alpha1 import HeteroTrainJob, ObjectMeta
 
 __all__ = ["Fault", "InvalidManifestError", "parse", "parse_rule", "parse_spec", "validate", "validate_update"]
+
+M = TypeVar("M", bound=BaseModel)
 
 _RULE_KINDS: Final = {COLLECTION.kind: COLLECTION, PROCESSING.kind: PROCESSING}
 
@@ -103,14 +105,14 @@ def parse_rule(document: object) -> CollectionRule | ProcessingRule:
     return rule
 
 
-def parse_spec(kind: ResourceKind, name: str, spec: object) -> BaseModel:
-    """The resource `name` of a kind with `spec`, when there is only the spec, as in a request.
+def parse_spec(kind: ResourceKind, model: type[M], name: str, spec: object) -> M:
+    """The resource `name` of a kind (of `model`) with `spec`, when there is only the spec, as in a request.
 
     Raises `InvalidManifestError`; fields are named from ``spec`` on.
     """
     document = {"apiVersion": API_VERSION, "kind": kind.kind, "metadata": {"name": name}, "spec": spec}
     faults, resource = _examine(document, kind)
-    if resource is None or faults:
+    if not isinstance(resource, model) or faults:
         raise InvalidManifestError(faults)
     return resource
 

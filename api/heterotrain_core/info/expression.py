@@ -121,8 +121,9 @@ SPECIAL: Final[Mapping[str, tuple[int, int]]] = {
 ``coalesce(a, b)``: the first that is there. ``present(a)``: 1 or 0. ``if(c, a, b)``: `a` if c is true, else `b`.
 """
 
-_CALLABLE: Final = sorted(name for name in (*FUNCTIONS, *SPECIAL) if name.isalpha() and name not in ("negative",))
 _WORDS: Final = frozenset(["and", "or", "not"])
+_NOT_CALLED: Final = _WORDS | {"negative"}
+_CALLABLE: Final = sorted(name for name in (*FUNCTIONS, *SPECIAL) if name.isalpha() and name not in _NOT_CALLED)
 _TOKEN: Final = re.compile(
     r"\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<text>\"[^\"\\]*\"|'[^'\\]*')"
     r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*)|(?P<sign><=|>=|==|!=|[-+*/<>(),]))"

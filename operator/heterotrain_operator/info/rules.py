@@ -64,8 +64,7 @@ def _output(output: RuleOutput) -> core.Output:
 
 def processing_from_spec(name: str, spec: object) -> core.ProcessingRule:
     """A processing rule of a request; raises `InvalidManifestError` with everything that is wrong with it alone."""
-    resource = parse_spec(PROCESSING, name, spec)
-    assert isinstance(resource, ProcessingRule)
+    resource = parse_spec(PROCESSING, ProcessingRule, name, spec)
     rule = compile_processing(resource)
     faults = [Fault(f"spec.{_given_field(resource, field)}", message) for field, message in rule_faults(rule)]
     if faults:
@@ -79,8 +78,7 @@ def _given_field(rule: ProcessingRule, field: str) -> str:
 
 def collection_from_spec(name: str, spec: object) -> CollectionRule:
     """A collection rule of a request; raises `InvalidManifestError`."""
-    resource = parse_spec(COLLECTION, name, spec)
-    assert isinstance(resource, CollectionRule)
+    resource = parse_spec(COLLECTION, CollectionRule, name, spec)
     faults = list(collection_faults(resource))
     if faults:
         raise InvalidManifestError(faults)

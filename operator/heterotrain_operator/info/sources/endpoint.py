@@ -1,0 +1,34 @@
+"""Any address that answers with Prometheus text or JSON."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from heterotrain_api.info_collection import CollectionRuleSpec, Format
+from heterotrain_operator.info.sources.base import Reply, Row
+from heterotrain_operator.info.sources.documents import read_document
+from heterotrain_operator.info.sources.web import Web
+
+_TEXT: Final = "text/plain;version=0.0.4"
+
+
+class EndpointReader:
+    """Reads rules with an endpoint source."""
+
+    def __init__(self, web: Web) -> None:
+        self._web = web
+
+    async def read(self, spec: CollectionRuleSpec, now: float) -> Reply:
+        """One request; the label ``instance`` is the address' host and port where the source has none."""
+        del now
+        source = spec.source.endpoint
+        if source is None:
+            raise TypeError("not a rule of endpoint")
+        accept = _TEXT if source.format is Format.PROMETHEUS_TEXT else "application/json"
+        answer = await self._web.get(source.url, credentials=source.credentials, accept=accept)
+        instance = {"instance": source.url.partition("//")[2].partition("/")[0]}
+        rows = {
+            name: [Row({**instance, **row.labels}, row.value, row.timestamp) for row in found]
+            for name, found in read_document(answer.body, source, spec.metrics).items()
+        }
+        return Reply(rows, answer.server_time)
