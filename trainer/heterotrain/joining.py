@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import gc
 import os
 import sys
 import warnings
@@ -49,9 +47,6 @@ def join(*, batch_size: int | None = None, seed: int | None = None) -> Session:
     engine = _alone(batch_size, seed) if settings.job is None else _join_job(settings.job, device)
     session = Session(engine, settings, device)
     if settings.job is not None:
-        # Once the job has been told, the interpreter would look through all of PyTorch's objects for garbage, several
-        # times: a second of processor time for each worker, while the job waits for its processes to end.
-        atexit.register(gc.freeze)
         watch = ExitWatch(session.close, session.fail)
         watch.install()
         session.on_close(watch.remove)

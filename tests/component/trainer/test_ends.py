@@ -58,24 +58,6 @@ def test_a_script_that_leaves_in_good_order_is_not_missed(zygote: Zygote, tmp_pa
         assert other.poll() is None
 
 
-SCRIPT_THAT_LOOKS_BACK = """
-import atexit, gc
-before = gc.get_freeze_count()
-atexit.register(lambda: print(gc.get_freeze_count() > before, session.closed))  # runs after what join registers
-import heterotrain
-session = heterotrain.join()
-"""
-
-
-def test_a_worker_ends_without_looking_for_garbage(zygote: Zygote, tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT_THAT_LOOKS_BACK)
-    with RealJob(zygote, tmp_path / "job", {"a-0": 1}, num_shards=1) as job:
-        job.start_worker("a-0", script)
-        result = job.finish()
-    assert (result.codes, result.output) == ({"a-0": 0}, {"a-0": "True True\n"})
-
-
 def test_a_lost_shard_ends_the_workers(zygote: Zygote, tmp_path: Path) -> None:
     with RealJob(zygote, tmp_path / "job", {"a-0": 5, "b-0": 3}) as job:
         for name in job.shares:
