@@ -7,10 +7,10 @@ sample of an epoch is committed exactly once, and a loader may end as soon as `i
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 
+from heterotrain_core.intervals import Intervals
 from heterotrain_core.types import SampleRange
 
 
@@ -30,8 +30,8 @@ class DataCursor:
         self._dataset_size = dataset_size
         self._epochs = epochs
         self._epoch = 0
-        self._free = _Intervals([(0, dataset_size)])
-        self._held = _Intervals([])
+        self._free = Intervals([(0, dataset_size)])
+        self._held = Intervals([])
 
     @property
     def dataset_size(self) -> int:
@@ -145,58 +145,6 @@ def split_ranges(ranges: Sequence[SampleRange], amounts: Iterable[int]) -> Itera
             left -= end - start
             start = end
         yield tuple(piece)
-
-
-class _Intervals:
-    """A set of integers as sorted, disjoint, never touching half-open intervals."""
-
-    def __init__(self, intervals: Sequence[tuple[int, int]]) -> None:
-        self._starts = [start for start, _ in intervals]
-        self._stops = [stop for _, stop in intervals]
-        self.total = sum(stop - start for start, stop in intervals)
-
-    def add(self, start: int, stop: int) -> None:
-        """Add a non-empty interval that is disjoint from the set."""
-        # Intervals that touch the new one on either side are swallowed by it.
-        low, high = bisect_left(self._stops, start), bisect_right(self._starts, stop)
-        self.total += stop - start
-        if low < high:
-            start, stop = min(start, self._starts[low]), max(stop, self._stops[high - 1])
-        self._starts[low:high] = [start]
-        self._stops[low:high] = [stop]
-
-    def covers(self, start: int, stop: int) -> bool:
-        """Whether all of a non-empty interval is in the set."""
-        i = bisect_right(self._starts, start) - 1
-        return i >= 0 and stop <= self._stops[i]
-
-    def remove(self, start: int, stop: int) -> None:
-        """Remove a non-empty interval that the set covers."""
-        starts, stops = self._starts, self._stops
-        i = bisect_right(starts, start) - 1
-        # Cut at an end in place: lists of many intervals are moved only where one vanishes or is split.
-        match starts[i] == start, stops[i] == stop:
-            case True, True:
-                del starts[i], stops[i]
-            case True, False:
-                starts[i] = stop
-            case False, True:
-                stops[i] = start
-            case _:
-                starts.insert(i + 1, stop)
-                stops.insert(i, start)
-        self.total -= stop - start
-
-    def pop_lowest(self, count: int) -> list[tuple[int, int]]:
-        """Remove the `count` lowest integers and return them as intervals."""
-        popped: list[tuple[int, int]] = []
-        while count > 0:
-            start = self._starts[0]
-            stop = min(self._stops[0], start + count)
-            self.remove(start, stop)
-            popped.append((start, stop))
-            count -= stop - start
-        return popped
 
 
 _place = attrgetter("epoch", "start", "stop")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 
+from heterotrain_core.cursor import split_ranges
 from heterotrain_core.types import EpochEnd, Grant, SampleRange, TrainingEnd
 
 
@@ -46,26 +46,8 @@ def micro_batches(grant: Grant) -> tuple[MicroBatch, ...]:
     """
     total = grant.samples
     count = 1 if grant.micro_batch is None else -(-total // grant.micro_batch)
-    edges = [total * i // count for i in range(count + 1)]
+    sizes = [total * (i + 1) // count - total * i // count for i in range(count)]
     return tuple(
-        MicroBatch(
-            iteration=grant.iteration,
-            index=i,
-            ranges=cut_ranges(grant.ranges, start, stop),
-            weight=(stop - start) / total,
-            last=i == count - 1,
-        )
-        for i, (start, stop) in enumerate(pairwise(edges))
+        MicroBatch(grant.iteration, index=i, ranges=ranges, weight=size / total, last=i == count - 1)
+        for i, (size, ranges) in enumerate(zip(sizes, split_ranges(grant.ranges, sizes), strict=True))
     )
-
-
-def cut_ranges(ranges: tuple[SampleRange, ...], start: int, stop: int) -> tuple[SampleRange, ...]:
-    """The samples ``start <= k < stop`` of `ranges` taken as one sequence."""
-    result: list[SampleRange] = []
-    first = 0
-    for part in ranges:
-        low, high = max(start - first, 0), min(stop - first, len(part))
-        if high > low:
-            result.append(SampleRange(part.epoch, part.start + low, part.start + high))
-        first += len(part)
-    return tuple(result)

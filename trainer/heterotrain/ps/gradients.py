@@ -10,10 +10,10 @@ from typing import Final
 
 import torch
 
-from heterotrain.ps.coverage import Coverage
 from heterotrain.ps.values import GradientName
 from heterotrain.tensors import allocate, byte_view
 from heterotrain.transport.base import INITIAL_ITERATION, PushStatus, RefusedError
+from heterotrain_core.intervals import Intervals
 from heterotrain_core.layout import Region, TensorKind
 
 WAITING_LIMIT: Final = 4
@@ -72,7 +72,8 @@ class Gradient:
     name: GradientName
     arena: torch.Tensor | None
     state: State = State.OPEN
-    coverage: Coverage = field(default_factory=Coverage)
+    coverage: Intervals = field(default_factory=Intervals)
+    """Bytes that are there."""
     unsettled: Counter[tuple[int, int]] = field(default_factory=Counter)
     """Ranges whose memory was handed out and not reported as received; a broken transfer leaves its range here."""
 
@@ -98,7 +99,7 @@ class Gradients:
         if self._is_over(name, version) or num_bytes == 0:
             return None
         gradient = self._waiting.get(name) or self._open(name)
-        if gradient.arena is None or gradient.coverage.contains(offset, offset + num_bytes):
+        if gradient.arena is None or gradient.coverage.covers(offset, offset + num_bytes):
             return None
         gradient.unsettled[offset, num_bytes] += 1
         return byte_view(gradient.arena)[offset : offset + num_bytes]
@@ -112,7 +113,7 @@ class Gradients:
             if self._target(name) == 0:
                 return None
             raise RefusedError(f"the gradient for {name} is not known here")
-        if gradient.state is State.OPEN and not gradient.coverage.contains(offset, offset + num_bytes):
+        if gradient.state is State.OPEN and not gradient.coverage.covers(offset, offset + num_bytes):
             gradient.coverage.add(offset, offset + num_bytes)
             gradient.unsettled[offset, num_bytes] -= 1
             gradient.unsettled += Counter()  # drops zeros
@@ -120,7 +121,7 @@ class Gradients:
 
     def start_check(self, gradient: Gradient) -> bool:
         """Whether the caller must check the gradient now: it has just become whole."""
-        whole = gradient.state is State.OPEN and gradient.coverage.num_bytes == self._target(gradient.name)
+        whole = gradient.state is State.OPEN and gradient.coverage.total == self._target(gradient.name)
         if whole:
             gradient.state = State.CHECKING
         return whole
