@@ -102,10 +102,10 @@ JOB: Final = ResourceKind(
 )
 
 _RULE_COLUMNS: Final[tuple[Column, ...]] = (
-    ("Ready", "string", ".status.ready", "Whether the rule is obeyed and its last run gave what it was to give."),
+    ("Ready", "string", ".status.ready", "Whether the rule is obeyed and its last run gave samples."),
     ("Samples/s", "number", ".status.samplesPerSecond", "Samples stored a second."),
     ("Age of data", "integer", ".status.ageSeconds", "Age of the newest sample, in seconds."),
-    ("Error", "string", ".status.error", "Why the rule is not ready."),
+    ("Error", "string", ".status.error", "What is wrong, or went wrong in the last run."),
     ("Age", "date", ".metadata.creationTimestamp", "Time since the rule was created."),
 )
 

@@ -148,6 +148,10 @@ def _label_for_words(metric: CollectedMetric) -> bool:
     return metric.value_label is None or metric.type in ("state", "text")
 
 
+def _min_to_max(metric: CollectedMetric) -> bool:
+    return metric.min is None or metric.max is None or metric.min <= metric.max
+
+
 COLLECTION_RULES: Final[tuple[Rule, ...]] = (
     Rule(
         "spec.source",
@@ -189,5 +193,12 @@ COLLECTION_RULES: Final[tuple[Rule, ...]] = (
         "must be left out unless type is state or text",
         _label_for_words,
         field=".valueLabel",
+    ),
+    Rule(
+        "spec.metrics[*]",
+        "!has(self.min) || !has(self.max) || self.min <= self.max",
+        "must be at most max",
+        _min_to_max,
+        field=".min",
     ),
 )

@@ -231,6 +231,10 @@ class CollectedMetric(Resource):
     """What several series of one entity become; refuse: the first counts, and the status says so."""
     scale: Number = 1.0
     """What values are multiplied by."""
+    min: Number | None = None
+    """Smallest value that is believed, after scale; a smaller one is refused and counted."""
+    max: Number | None = None
+    """Largest value that is believed, after scale; a larger one is refused and counted."""
     entity: EntityMappings | None = None
     """Which entity a series is about, where the rule's does not hold."""
 

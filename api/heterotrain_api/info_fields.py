@@ -41,13 +41,13 @@ class RuleStatus(Resource):
     """How a rule does. Written by the operator only."""
 
     ready: ConditionStatus = ConditionStatus.UNKNOWN
-    """Whether the rule is obeyed and its last run gave what it was to give."""
+    """Whether the rule is obeyed and its last run gave samples."""
     samples_per_second: Annotated[float, Field(ge=0, le=LARGEST)] = 0.0
     """Samples stored a second, over the last runs."""
     age_seconds: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     """Age of the newest sample, in seconds, when the status was written."""
     error: Message = ""
-    """Why the rule is not ready, and what to do. Empty if it is ready."""
+    """What is wrong with the rule or went wrong in its last run, even if the rest went well. Empty if nothing."""
     last_run_time: Time | None = None
     """When the rule was applied last."""
     duration_milliseconds: Annotated[float, Field(ge=0, le=LARGEST)] | None = None

@@ -64,20 +64,15 @@ class Engine:
             self._processor.remove(name)
             self._admit_refused()
 
-    def ingest(self, samples: Sequence[Sample], now: float) -> Counter[Outcome]:
-        """Store samples, pushed or collected, and apply the rules; how many had which outcome."""
+    def ingest(self, samples: Sequence[Sample], now: float) -> list[Outcome]:
+        """Store samples, pushed or collected, and apply the rules; what became of each."""
         began = self._clock()
-        counts: Counter[Outcome] = Counter()
-        stored = []
-        for sample in samples:
-            outcome = self.store.put(sample, now)
-            counts[outcome] += 1
-            if outcome is Outcome.STORED:
-                stored.append(sample)
+        outcomes = [self.store.put(sample, now) for sample in samples]
+        stored = [sample for sample, outcome in zip(samples, outcomes, strict=True) if outcome is Outcome.STORED]
         self._carry_out(self._processor.feed(stored, now), now)
-        self.outcomes.update(counts)
+        self.outcomes.update(outcomes)
         self.busy_seconds += self._clock() - began
-        return counts
+        return outcomes
 
     def tick(self, now: float) -> float | None:
         """Apply the rules that are due by period; when the next one is, `None` if none has a period."""

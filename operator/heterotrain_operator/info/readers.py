@@ -1,0 +1,48 @@
+"""All readers put together, by the field of `Source` that each reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import httpx
+
+from heterotrain_operator.info.sources.base import Source
+from heterotrain_operator.info.sources.command import CommandReader
+from heterotrain_operator.info.sources.endpoint import EndpointReader
+from heterotrain_operator.info.sources.kubernetes import ApiReader, KubeletReader, NoApi, ObjectReader
+from heterotrain_operator.info.sources.local import LocalReader
+from heterotrain_operator.info.sources.prometheus import PrometheusReader
+from heterotrain_operator.info.sources.web import Web, WebSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderSettings:
+    """What rules may read here; the admin's, not the rules'."""
+
+    web: WebSettings = field(default_factory=WebSettings)
+    prometheus_url: str | None = None
+    """For rules that name none."""
+    namespace: str | None = None
+    """The only namespace whose pods and events may be read; `None`: all."""
+    allow_commands: bool = False
+    node: str | None = None
+    """Name of this machine; `None`: its host name."""
+
+
+def make_readers(
+    settings: ReaderSettings,
+    api: ApiReader | None = None,
+    transport: Callable[[], httpx.AsyncBaseTransport] | None = None,
+) -> tuple[Mapping[str, Source], Web]:
+    """Readers, and the connections they share, which are to be closed at the end. `push` has none."""
+    web = Web(settings.web, transport)
+    api = api or NoApi()
+    return {
+        "prometheus": PrometheusReader(web, settings.prometheus_url),
+        "endpoint": EndpointReader(web),
+        "kubernetes": ObjectReader(api, settings.namespace),
+        "kubelet": KubeletReader(api),
+        "local": LocalReader(settings.node),
+        "command": CommandReader(allowed=settings.allow_commands),
+    }, web
