@@ -43,7 +43,7 @@ class AloneEngine:
     def configure(self, setup: Setup) -> Gradients:
         """Nothing to agree on; gradients are summed in their own memory."""
         self._setup = setup
-        self._gradients = Gradients([p for _, p in setup.tensors.trained])
+        self._gradients = Gradients([p for _, p in setup.tensors.trained], held=setup.tensors.held)
         return self._gradients
 
     def start(self, epochs: int) -> None:

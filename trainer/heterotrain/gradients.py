@@ -15,10 +15,17 @@ class Gradients:
 
     With `targets` (one tensor a parameter, of its shape) the sums lie there, ready to be pushed; else in own memory.
     A parameter that had no gradient in any micro-batch is *absent*: optimizers pass it over, as in plain PyTorch.
+    `held`: names and parameters that are not trained and must stay so.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], targets: Sequence[torch.Tensor] | None = None) -> None:
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        targets: Sequence[torch.Tensor] | None = None,
+        held: Sequence[tuple[str, torch.Tensor]] = (),
+    ) -> None:
         self._parameters = tuple(parameters)
+        self._held = tuple(held)
         self._targets = None if targets is None else tuple(targets)
         self._sums: list[torch.Tensor | None] = [None] * len(self._parameters)
 
@@ -30,6 +37,12 @@ class Gradients:
     @torch.no_grad()
     def add(self, weight: float) -> None:
         """Take every parameter's present gradient, weighted; the gradients are None afterwards."""
+        for name, parameter in self._held:
+            if parameter.requires_grad:
+                raise UsageError(
+                    f"model: parameter `{name}` had requires_grad off in session.prepare and has it on now, but would"
+                    " not be trained; prepare it with requires_grad on, in a parameter group with lr 0 until then"
+                )
         for i, parameter in enumerate(self._parameters):
             gradient = parameter.grad
             if gradient is None:

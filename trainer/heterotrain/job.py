@@ -236,7 +236,8 @@ class JobEngine:
         names = [ps_name(i) for i in range(layout.num_shards)]
         clients = [self._connect_shard(i, self._welcome) for i in range(layout.num_shards)]
         links = make_links(names, clients, layout, values=arena.values_memory, pushed=arena.pushed_memory)
-        gradients = Gradients([p for _, p in setup.tensors.trained], arena.gradient_targets())
+        trained = [p for _, p in setup.tensors.trained]
+        gradients = Gradients(trained, arena.gradient_targets(), held=setup.tensors.held)
         return _Bound(setup, arena, Shards(links, self._stream.check, self._sleep), gradients)
 
     @contextmanager

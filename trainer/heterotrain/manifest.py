@@ -32,6 +32,8 @@ class ModelTensors:
     """The tensors that all workers share, in manifest order: parameters, then persistent buffers; tied ones once."""
 
     entries: tuple[Entry, ...]
+    held: tuple[tuple[str, torch.Tensor], ...] = ()
+    """Name and parameter of everything that the optimizer was given with `requires_grad` off."""
 
     @property
     def specs(self) -> tuple[TensorSpec, ...]:
@@ -56,11 +58,14 @@ def describe_model(model: nn.Module, groups: Sequence[Mapping[str, object]]) -> 
     """
     group_of = {id(p): i for i, group in enumerate(groups) for p in _members(group)}
     entries: list[Entry] = []
+    held: list[tuple[str, torch.Tensor]] = []
     for names, parameter, owner, key in _once(_parameters(model)):
         trained = parameter.requires_grad and id(parameter) in group_of
         kind = TensorKind.PARAMETER if trained else TensorKind.FROZEN
         spec = _spec(names, parameter, kind, group_of[id(parameter)] if trained else -1)
         entries.append(Entry(spec, parameter, owner, key))
+        if id(parameter) in group_of and not parameter.requires_grad:
+            held.append((names[0], parameter))
     _refuse_strangers(groups, {id(e.tensor) for e in entries})
     for names, buffer, owner, key in _once(_persistent_buffers(model)):
         kind = TensorKind.FLOAT_BUFFER if buffer.is_floating_point() else TensorKind.INTEGER_BUFFER
@@ -69,7 +74,7 @@ def describe_model(model: nn.Module, groups: Sequence[Mapping[str, object]]) -> 
         raise UsageError(
             "model: no parameter is trained; at least one must have requires_grad and be in the optimizer's parameters"
         )
-    return ModelTensors(tuple(entries))
+    return ModelTensors(tuple(entries), tuple(held))
 
 
 def refuse_unusable(model: nn.Module) -> None:

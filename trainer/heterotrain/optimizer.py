@@ -17,6 +17,10 @@ class RoundOptimizer(torch.optim.Optimizer):
     Schedulers work on it as on the real one: what they change in `param_groups` travels with the next gradient.
     """
 
+    _step_supports_amp_scaling = True
+    """Has `torch.amp.GradScaler` call `step` for every batch, gradients with Inf too, and leave the unscaling to it:
+    every batch needs its step, and what is not finite the shards discard."""
+
     def __init__(self, real: torch.optim.Optimizer, rounds: Rounds, *, alone: bool) -> None:
         self._rounds = rounds
         self._real = real if alone else None
@@ -33,6 +37,7 @@ class RoundOptimizer(torch.optim.Optimizer):
         """
         if closure is not None:
             raise UsageError("optimizer.step() takes no closure here: call loss.backward() first, then step()")
+        self._unscale()
         self._rounds.step()
 
     def state_dict(self) -> dict[str, Any]:
@@ -55,6 +60,19 @@ class RoundOptimizer(torch.optim.Optimizer):
                 "groups cannot be added later; give all to session.prepare(…, parameters=[{'params': …}, …])"
             )
         super().add_param_group(param_group)
+
+    @torch.no_grad()
+    def _unscale(self) -> None:
+        """Obey `torch.amp.GradScaler`, which sets `grad_scale` and `found_inf` around `step`."""
+        scale: torch.Tensor | None = getattr(self, "grad_scale", None)
+        found_inf: torch.Tensor | None = getattr(self, "found_inf", None)
+        skipped = self._real is not None and found_inf is not None and bool(found_inf)
+        for parameter in (p for group in self.param_groups for p in group["params"]):
+            if skipped:
+                parameter.grad = None  # alone nobody else discards it
+            elif scale is not None and parameter.grad is not None:
+                # As `GradScaler.unscale_`, bit by bit.
+                parameter.grad.mul_(scale.double().reciprocal().float().to(parameter.grad.device))
 
     def _share(self, real: torch.optim.Optimizer) -> None:
         self.param_groups = real.param_groups

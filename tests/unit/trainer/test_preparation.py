@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,30 @@ def test_the_manifest_names_every_shared_tensor_once() -> None:
         TensorSpec("norm.running_var", (2,), "F64", FB, -1),
         TensorSpec("norm.num_batches_tracked", (), "I64", IB, -1),
     )
+
+
+@pytest.mark.parametrize("of_the_optimizer", [True, False], ids=["of the optimizer", "that is no part of it"])
+def test_a_parameter_that_is_thawed_later_is_refused_if_plain_pytorch_would_train_it(of_the_optimizer: bool) -> None:
+    net = make_model()
+    net[0].weight.requires_grad_(False)
+    parameters = list(net.parameters()) if of_the_optimizer else list(net[2].parameters())
+    model, optimizer, loader = make_session_of(net, parameters)
+    for number, (inputs, _) in enumerate(loader):
+        net[0].weight.requires_grad_(number == 2)
+        model(inputs).sum().backward()
+        if number == 2 and of_the_optimizer:
+            with pytest.raises(UsageError, match=r"parameter `0\.weight` had requires_grad off"):
+                optimizer.step()
+            return
+        optimizer.step()
+    assert not of_the_optimizer
+
+
+def make_session_of(net: nn.Module, parameters: list[nn.Parameter]) -> tuple[nn.Module, Any, Iterator[Any]]:
+    """Model, optimizer and the batches of one epoch."""
+    session = make_session()
+    model, optimizer, loader = session.prepare(net, torch.optim.SGD, make_data(), parameters=parameters, lr=0.1)
+    return model, optimizer, (batch for _ in session.epochs(1) for batch in loader)
 
 
 def test_hyperparameters_and_groups_are_those_of_the_real_class() -> None:
