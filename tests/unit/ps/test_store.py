@@ -399,7 +399,9 @@ class TestModel:
             pytest.param({"shape": (-1,)}, "out of bounds", id="a negative dimension"),
             pytest.param({"shape": (1 << 80,)}, "out of bounds", id="a huge dimension"),
             pytest.param({"shape": (1 << 40, 1 << 40)}, "more than 70368744177664 bytes", id="a huge product"),
-            pytest.param({"name": ""}, "names must not be empty", id="no name"),
+            pytest.param({"name": ""}, "must be printable and not empty, not ''", id="no name"),
+            pytest.param({"aliases": ("",)}, "must be printable and not empty, not ''", id="no further name"),
+            pytest.param({"name": "w\nINFO x"}, "must be printable", id="a name that would forge a line of a log"),
             pytest.param({"group": 1}, "group must be 0 to 0, not 1", id="a group that is not there"),
         ],
     )

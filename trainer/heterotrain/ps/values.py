@@ -52,8 +52,9 @@ class ShardSpec:
 
 
 def _check_tensor(tensor: TensorSpec, num_groups: int) -> None:
-    if not all((tensor.name, *tensor.aliases)):
-        raise ValueError("tensor names must not be empty")
+    for name in (tensor.name, *tensor.aliases):
+        if not name or not name.isprintable():
+            raise ValueError(f"tensor names must be printable and not empty, not {name!r}")
     if any(n < 0 or n > MAXIMUM_BYTES for n in tensor.shape):
         raise ValueError(f"tensor `{tensor.name}`: shape {tensor.shape} is out of bounds")
     allowed = _DTYPES_OF_KIND.get(tensor.kind)
