@@ -135,7 +135,7 @@ _DISTRIBUTIONS: Final[dict[str, tuple[Callable[..., StepTimes], int, str]]] = {
 }
 _SPREAD: Final = "spread(first,last)"
 _FORMS: Final = ", ".join([*(form for _, _, form in _DISTRIBUTIONS.values()), _SPREAD])
-_NUMBER: Final = r"[0-9.eE+-]+"
+_NUMBER: Final = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _ITEM: Final = re.compile(
     rf"(?:(?P<count>[0-9]+):)?(?:(?P<constant>{_NUMBER})|(?P<name>[a-z]+)\((?P<values>{_NUMBER}(?:,{_NUMBER})*)\))"
 )
@@ -170,9 +170,9 @@ def _item(match: re.Match[str]) -> Sequence[StepTimes]:
     if count < 1:
         raise ValueError(f"step times: {match[0]!r} is for no worker; the count must be at least 1")
     if match["constant"] is not None:
-        return [Constant(_number(match["constant"]))] * count
+        return [Constant(float(match["constant"]))] * count
     name = match["name"]
-    values = [_number(v) for v in match["values"].split(",")]
+    values = [float(v) for v in match["values"].split(",")]
     if name == "spread" and len(values) == 2:
         first, last = values
         return [Constant(first + (last - first) * i / max(1, count - 1)) for i in range(count)]
@@ -184,13 +184,6 @@ def _item(match: re.Match[str]) -> Sequence[StepTimes]:
 
 def _generator(seed: int) -> random.Random:
     return random.Random(seed)  # noqa: S311  # repeatable, not secret
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"step times: {text!r} is not a number") from None
 
 
 def _positive(*seconds: float) -> None:

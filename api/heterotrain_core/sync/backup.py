@@ -15,7 +15,7 @@ from heterotrain_core.types import Commit, Grant
 
 
 class BackupMode(GatheringMode):
-    """With N able workers and k of them for backup, a round closes with the first N - k gradients (at least one).
+    """With k backup workers a round closes, with at least one gradient, as soon as it leaves at most k workers behind.
 
     It closes earlier if nobody else computes for it: at the end of an epoch there is no work for all. The denominator
     is what the gathered gradients were granted.
@@ -60,6 +60,7 @@ class BackupMode(GatheringMode):
     def left(self, worker: int) -> None:
         """The samples of a late one are given back already."""
         self._late.pop(worker, None)
+        self._dropped = [key for key in self._dropped if key[0] != worker]
         super().left(worker)
 
     def done(self, worker: int, iteration: int, base_version: int, samples: int, now: float, *, refused: bool) -> None:
@@ -79,8 +80,8 @@ class BackupMode(GatheringMode):
         if not self._arrived:
             lost_round = self.lockstep and self.settled and self._granted_version == self._state.version
             return self._close() if lost_round else None
-        enough = max(1, self._state.num_able - self._settings.workers)
-        return self._close() if not self._computing or len(self._arrived) >= enough else None
+        behind = len(self._computing) + len(self._late)
+        return self._close() if not self._computing or behind <= self._settings.workers else None
 
     def _close(self) -> Commit:
         state = self._state

@@ -47,7 +47,6 @@ class TrainingState:
         self._live: tuple[int, ...] | None = ()
         self._planned = [0] * len(names)
         self._micro_batches: list[int | None] = [None] * len(names)
-        self._num_able = 0
         self._batch = 0
         self._last_batch = 0
         self.set_plan(plan)
@@ -68,11 +67,6 @@ class TrainingState:
     def awaits_somebody(self) -> bool:
         """Somebody expected has neither joined nor left."""
         return self._num_expected > 0
-
-    @property
-    def num_able(self) -> int:
-        """Number of `able` workers."""
-        return self._num_able
 
     @property
     def batch(self) -> int:
@@ -117,7 +111,7 @@ class TrainingState:
             worker = self._ordinals[name]
             self._planned[worker] = max(0, share.samples)
             self._micro_batches[worker] = share.micro_batch
-        self._num_able = self._batch = 0
+        self._batch = 0
         for worker in self._members[Status.LIVE]:
             self._count(self._planned[worker], 1)
 
@@ -145,8 +139,6 @@ class TrainingState:
         ]
 
     def _count(self, amount: int, sign: int) -> None:
-        if amount > 0:
-            self._num_able += sign
-            self._batch += sign * amount
+        self._batch += sign * amount
         # Gradients of a worker being drained may still come when nobody else is left.
         self._last_batch = self._batch or self._last_batch or sum(self._planned) or 1
