@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -58,15 +59,17 @@ def test_a_script_that_leaves_in_good_order_is_not_missed(zygote: Zygote, tmp_pa
         assert other.poll() is None
 
 
-def test_a_lost_shard_ends_the_workers(zygote: Zygote, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "told to end"])
+def test_a_lost_shard_ends_the_workers_and_is_to_blame(zygote: Zygote, tmp_path: Path, number: signal.Signals) -> None:
     with RealJob(zygote, tmp_path / "job", {"a-0": 5, "b-0": 3}) as job:
         for name in job.shares:
             job.start_worker(name, SCRIPT, {"FAULT": "", "FAULTY": ""})
         wait_for_training(job)
-        job.shards[1].kill()
+        job.shards[1].kill(number)
         result = job.finish()
     assert result.codes == dict.fromkeys(job.shares, ExitCode.PEER_LOST)
     assert result.outcome["state"] == "Failed"
+    assert result.outcome["reason"] == "ShardFailed"
     assert "ps-1" in result.outcome["message"]
 
 
