@@ -36,18 +36,11 @@ MODES: st.SearchStrategy[Synchronization] = st.one_of(
 SHARES = st.lists(st.integers(0, 5), min_size=4, max_size=4)
 
 
-class AnyMode(RuleBasedStateMachine):
-    """Four workers, of which some come, go, are drained, while the plan, the bounds and the mode change."""
+class Anything(RuleBasedStateMachine):
+    """Four workers, of which some come and go while bounds change."""
 
-    @initialize(
-        mode=MODES, shares=SHARES, size=st.integers(1, 60), epochs=st.integers(1, 3), ahead=st.integers(0, 2),
-        limit=st.none() | st.integers(1, 20),
-    )  # fmt: skip
-    def start(
-        self, mode: Synchronization, shares: list[int], size: int, epochs: int, ahead: int, limit: int | None
-    ) -> None:
-        self.limit = limit
-        self.world = World(mode, shares, dataset_size=size, epochs=epochs, rounds_ahead=ahead, max_rounds=limit)
+    def begin(self, world: World, limit: int | None = None) -> None:
+        self.world, self.limit = world, limit
         self.gone = {3}
         self.world.leave(3)
         self.world.join(0, 1, 2)
@@ -77,20 +70,6 @@ class AnyMode(RuleBasedStateMachine):
         worker = sorted(self.gone)[which % len(self.gone)]
         self.gone.remove(worker)
         self.world.join(worker)
-
-    @precondition(lambda self: self.world.policy.live)
-    @rule(which=st.integers(0, 3))
-    def drain(self, which: int) -> None:
-        live = self.world.policy.live
-        self.world.drain(live[which % len(live)])
-
-    @rule(shares=SHARES, mode=st.none() | MODES)
-    def plan(self, shares: list[int], mode: Synchronization | None) -> None:
-        self.world.plan(shares, mode)
-
-    @rule(mode=MODES)
-    def synchronize(self, mode: Synchronization) -> None:
-        self.world.synchronize(mode)
 
     @rule(bound=BOUNDS, window=WINDOWS)
     def other_bound(self, bound: int | None, window: float | None) -> None:
@@ -125,5 +104,42 @@ class AnyMode(RuleBasedStateMachine):
             world.done(ready[0])
 
 
+class AnyMode(Anything):
+    """Workers are drained too, plan and mode change, short epochs end."""
+
+    @initialize(
+        mode=MODES, shares=SHARES, size=st.integers(1, 60), epochs=st.integers(1, 3), ahead=st.integers(0, 2),
+        limit=st.none() | st.integers(1, 20),
+    )  # fmt: skip
+    def start(
+        self, mode: Synchronization, shares: list[int], size: int, epochs: int, ahead: int, limit: int | None
+    ) -> None:
+        self.begin(World(mode, shares, dataset_size=size, epochs=epochs, rounds_ahead=ahead, max_rounds=limit), limit)
+
+    @precondition(lambda self: self.world.policy.live)
+    @rule(which=st.integers(0, 3))
+    def drain(self, which: int) -> None:
+        live = self.world.policy.live
+        self.world.drain(live[which % len(live)])
+
+    @rule(shares=SHARES, mode=st.none() | MODES)
+    def plan(self, shares: list[int], mode: Synchronization | None) -> None:
+        self.world.plan(shares, mode)
+
+    @rule(mode=MODES)
+    def synchronize(self, mode: Synchronization) -> None:
+        self.world.synchronize(mode)
+
+
+class AnyBound(Anything):
+    """Delay and SSP in a long epoch, so that workers get far ahead before the bound is lowered."""
+
+    @initialize(delay=st.booleans(), bound=BOUNDS, shares=st.lists(st.integers(1, 3), min_size=4, max_size=4))
+    def start(self, delay: bool, bound: int | None, shares: list[int]) -> None:
+        self.begin(World(Delay(0.0, bound) if delay else Ssp(bound), shares, dataset_size=200))
+
+
 TestAnyMode = AnyMode.TestCase
 TestAnyMode.settings = settings(max_examples=examples(25), stateful_step_count=30, deadline=None)
+TestAnyBound = AnyBound.TestCase
+TestAnyBound.settings = settings(max_examples=examples(25), stateful_step_count=40, deadline=None)
