@@ -1,4 +1,4 @@
-"""The file that whoever starts a job (operator or local runner) writes and the coordinator reads, once, at its start."""
+"""The file that whoever starts a job (operator or local runner) writes and the coordinator reads, once, at start."""
 
 from __future__ import annotations
 
