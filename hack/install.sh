@@ -7,7 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export PATH=${CLUSTER_CACHE:-$HOME/.cache/heterotrain-cluster}/bin:$PATH
 namespace=heterotrain-system
 
-if ! { docker info && kind get clusters | grep -qx heterotrain; } >/dev/null 2>&1; then hack/cluster.sh; fi
+kubectl --context kind-heterotrain --request-timeout 10s get --raw /readyz >/dev/null 2>&1 || hack/cluster.sh
 kubectl config use-context kind-heterotrain >/dev/null
 hack/build-images.sh
 # The operator runs on the node that nobody slows down.
