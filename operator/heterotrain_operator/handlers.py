@@ -107,6 +107,6 @@ def configure(settings: kopf.OperatorSettings, own: OperatorSettings) -> None:
     settings.networking.connect_timeout = own.request_timeout_seconds
     settings.networking.request_timeout = 3 * own.request_timeout_seconds  # of a whole page of a list
     settings.networking.error_backoffs = Patience()
-    # Each event would say that its handler succeeded.
-    for name in ("kopf.objects", "kopf.activities.probe"):
+    # Each event and each probe would say that it went well.
+    for name in ("kopf.objects", "kopf.activities.probe", "aiohttp.access"):
         logging.getLogger(name).setLevel(logging.WARNING)
