@@ -144,6 +144,10 @@ def _step_with_range(metric: CollectedMetric) -> bool:
     return (metric.range is None) == (metric.step is None) and (metric.range is None or metric.query is not None)
 
 
+def _time_query_with_query(metric: CollectedMetric) -> bool:
+    return metric.time_query is None or (metric.query is not None and metric.range is None)
+
+
 def _label_for_words(metric: CollectedMetric) -> bool:
     return metric.value_label is None or metric.type in ("state", "text")
 
@@ -186,6 +190,13 @@ COLLECTION_RULES: Final[tuple[Rule, ...]] = (
         "must be given together with step, for a query",
         _step_with_range,
         field=".range",
+    ),
+    Rule(
+        "spec.metrics[*]",
+        "!has(self.timeQuery) || (has(self.query) && !has(self.range))",
+        "must be left out unless there is a query without range: a range has times",
+        _time_query_with_query,
+        field=".timeQuery",
     ),
     Rule(
         "spec.metrics[*]",

@@ -215,6 +215,8 @@ class CollectedMetric(Resource):
     """What the metric says."""
     query: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
     """PromQL of the metric, for prometheus."""
+    time_query: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
+    """PromQL of when each value was measured, with the same labels: timestamp(...). The query's time if not given."""
     range: Seconds | None = None
     """Seconds before now that are asked for with steps between, for prometheus. The newest value only if not given."""
     step: Seconds | None = None

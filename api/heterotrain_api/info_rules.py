@@ -87,7 +87,7 @@ class RuleInput(Resource):
     entity: Annotated[str, Field(min_length=1, max_length=512)] = "*"
     """Entities that the rule is applied to: node/*. * stands for anything in one part of a name, ** for more."""
     labels: Globs = Field(default_factory=dict)
-    """Labels that the entity must have: * for anything, a|b for either, !a for another one."""
+    """Labels that the entities must have: * for anything, a|b for either, !a for another. With of also parts: {1}."""
     of: Template | None = None
     """Reads another entity instead: job/{1}/{2} for the job of a worker/ns/job/name; with * all that match."""
     aggregate: Aggregate | None = None

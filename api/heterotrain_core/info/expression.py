@@ -110,7 +110,7 @@ FUNCTIONS: Final[Mapping[str, _Function]] = {
 SPECIAL: Final[Mapping[str, tuple[int, int]]] = {
     "coalesce": (1, 16),
     "present": (1, 1),
-    "if": (3, 3),
+    "if": (2, 3),
     "and": (2, 2),
     "or": (2, 2),
     "==": (2, 2),
@@ -118,7 +118,8 @@ SPECIAL: Final[Mapping[str, tuple[int, int]]] = {
 }
 """Fewest and most operands of what looks at absence or text itself.
 
-``coalesce(a, b)``: the first that is there. ``present(a)``: 1 or 0. ``if(c, a, b)``: `a` if c is true, else `b`.
+``coalesce(a, b)``: the first that is there. ``present(a)``: 1 or 0. ``if(c, a, b)``: `a` if c is true, else `b`; without
+`b` absent.
 """
 
 _WORDS: Final = frozenset(["and", "or", "not"])
@@ -308,7 +309,8 @@ def _special(function: str, operands: tuple[Node, ...], values: Mapping[str, Val
             return float(evaluate(operands[0], values) is not ABSENT)
         case "if":
             condition = evaluate(operands[0], values)
-            return evaluate(operands[1 if condition else 2], values) if _is_number(condition) else ABSENT
+            chosen = operands[1:2] if condition else operands[2:]
+            return evaluate(chosen[0], values) if chosen and _is_number(condition) else ABSENT
         case _:
             first, second = (evaluate(operand, values) for operand in operands)
             return ABSENT if first is ABSENT or second is ABSENT else _logical(function, first, second)

@@ -83,12 +83,16 @@ class Known:
         """The input's value for a target at `now`."""
         if item.of is None:
             return self._at(item, target, now) if self.means(item, target) else _NOT_FOUND
-        meant = render(item.of, places_of(target, self._labels_of(target)))
-        if meant is None:
+        places = places_of(target, self._labels_of(target))
+        pattern = render(item.of, places)
+        labels = {name: render(glob, places) for name, glob in item.labels.items()}
+        if pattern is None or None in labels.values():
             return _NOT_FOUND
-        if item.aggregate is None:
-            return self._at(item, cast("Entity", meant), now)  # only looked for, so its form need not be checked
-        return self._aggregated(item, meant, now)
+        wanted = {name: glob for name, glob in labels.items() if glob is not None}
+        if item.aggregate is not None:
+            return self._aggregated(item, (pattern, wanted), now)
+        meant = cast("Entity", pattern)  # only looked for, so its form need not be checked
+        return self._at(item, meant, now) if labels_match(wanted, self._labels_of(meant)) else _NOT_FOUND
 
     def _at(self, item: Input, entity: Entity, now: float) -> Found:
         held = self._held.get(item.metric, {}).get(entity)
@@ -97,18 +101,18 @@ class Known:
         expires = min(held.limit, held.time + (self._ttl_of(item.metric) if item.ttl is None else item.ttl))
         return Found(held.value, held.time, expires) if now <= expires else _NOT_FOUND
 
-    def _aggregated(self, item: Input, pattern: str, now: float) -> Found:
+    def _aggregated(self, item: Input, meant: tuple[str, Mapping[str, str]], now: float) -> Found:
+        pattern, labels = meant
         found = [
-            self._at(item, entity, now) for entity in self._meant(item.metric, pattern) if self._labelled(item, entity)
+            self._at(item, entity, now)
+            for entity in self._meant(item.metric, pattern)
+            if not labels or labels_match(labels, self._labels_of(entity))
         ]
         there = [one for one in found if isinstance(one.value, float | int)]
         if not there:
             return _NOT_FOUND
         value = AGGREGATES[str(item.aggregate)]([float(one.value) for one in there if one.value is not None])
         return Found(value, max(one.time for one in there), min(one.expires for one in there))
-
-    def _labelled(self, item: Input, entity: Entity) -> bool:
-        return not item.labels or labels_match(item.labels, self._labels_of(entity))
 
     def _meant(self, metric: str, pattern: str) -> tuple[Entity, ...]:
         key = (metric, pattern)

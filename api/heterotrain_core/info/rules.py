@@ -43,6 +43,7 @@ class Input:
     metric: str
     entity: str = "*"
     labels: Mapping[str, str] = field(default_factory=dict)
+    """Globs of labels of the entities read; with `of` templates over the target too: ``node: {1}``."""
     of: str | None = None
     """Template over the target: ``job/{1}/{2}``, ``worker/{1}/{2}/*``."""
     aggregate: str | None = None

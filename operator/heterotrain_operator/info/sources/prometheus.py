@@ -6,7 +6,7 @@ https://prometheus.io/docs/prometheus/latest/querying/api/
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from heterotrain_api.info_collection import CollectedMetric, CollectionRuleSpec
@@ -50,21 +50,28 @@ class PrometheusReader:
             raise SourceError(
                 Reason.FORBIDDEN, "no address: give source.prometheus.url, or set the operator's Prometheus"
             )
-        rows: dict[str, list[Row]] = {}
+        reply = Reply({})
+        rows: dict[str, Sequence[Row]] = {}
         errors: dict[str, SourceError] = {}
-        source_time = None
+
+        async def ask(path: str, parameters: Mapping[str, str]) -> list[Row]:
+            answer = await self._ask(f"{url.rstrip('/')}/api/v1/{path}", parameters, source.credentials)
+            reply.source_time = answer.server_time if reply.source_time is None else reply.source_time
+            return parse_result(load_json(answer.body))
+
         for metric in spec.metrics:
             try:
-                path, parameters = _request(metric, source.values, now)
-                answer = await self._ask(f"{url.rstrip('/')}/api/v1/{path}", parameters, source.credentials)
+                found = await ask(*_request(metric, source.values, now))
+                if metric.time_query is not None and found:
+                    query = render_query(metric.time_query, source.values)
+                    found = timed(found, await ask("query", {"query": query}))
+                rows[metric.name] = found
             except SourceError as error:
                 if error.reason is not Reason.QUERY:
                     raise
                 errors[metric.name] = error
-            else:
-                source_time = answer.server_time if source_time is None else source_time
-                rows[metric.name] = parse_result(load_json(answer.body))
-        return Reply(rows, source_time, errors)
+        reply.rows, reply.errors = rows, errors
+        return reply
 
     async def _ask(self, url: str, parameters: Mapping[str, str], credentials: str | None) -> Answer:
         try:
@@ -94,6 +101,21 @@ def _request(metric: CollectedMetric, values: Mapping[str, str], now: float) -> 
     )  # the same moments in every run, so that values seen before are known as such
     start = end - metric.range
     return "query_range", {"query": query, "start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{metric.step:g}"}
+
+
+def timed(rows: Sequence[Row], times: Sequence[Row]) -> list[Row]:
+    """Each row with the value of the row of `times` that has its labels as its time; without one it is left out."""
+    by_labels = {_key(row): row.value for row in times}
+    timed_rows = []
+    for row in rows:
+        time = by_labels.get(_key(row))
+        if isinstance(time, float):
+            timed_rows.append(row._replace(timestamp=time))
+    return timed_rows
+
+
+def _key(row: Row) -> frozenset[tuple[str, str]]:
+    return frozenset(item for item in row.labels.items() if item[0] != "__name__")
 
 
 def parse_result(document: Any) -> list[Row]:

@@ -56,6 +56,8 @@ VALUES: dict[str, Value] = {"a": 6.0, "b": 3.0, "zero": 0.0, "state": "HOT", "go
         ("sqrt(-1)", ABSENT),
         ("log(0)", ABSENT),
         ("if(gone, 1, 2)", ABSENT),
+        ("if(a > b, 1)", 1),
+        ("if(a < b, 1)", ABSENT),
         ("coalesce(gone)", ABSENT),
     ],
 )
@@ -79,7 +81,7 @@ def test_an_expression_gives(text: str, want: Value) -> None:
         ("__import__('os')", "unknown function '__import__'"),
         ("and(1, 2)", "where a value should be"),
         ("negative(1)", "unknown function 'negative'"),
-        ("if(1, 2)", "if takes 3 operands, not 2"),
+        ("if(1)", "if takes 2 to 3 operands, not 1"),
         ("min()", "where a value should be"),
         ("1 < 2 < 3", "where an operator or the end should be"),
         ("1e999", "is too large"),
