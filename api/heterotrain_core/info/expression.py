@@ -118,8 +118,8 @@ SPECIAL: Final[Mapping[str, tuple[int, int]]] = {
 }
 """Fewest and most operands of what looks at absence or text itself.
 
-``coalesce(a, b)``: the first that is there. ``present(a)``: 1 or 0. ``if(c, a, b)``: `a` if c is true, else `b`; without
-`b` absent.
+``coalesce(a, b)``: the first that is there. ``present(a)``: 1 or 0. ``if(c, a, b)``: `a` if c is true, else `b`, or
+absent without one.
 """
 
 _WORDS: Final = frozenset(["and", "or", "not"])

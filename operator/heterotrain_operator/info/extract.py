@@ -81,6 +81,11 @@ def declared(spec: CollectionRuleSpec) -> list[Metric]:
     ]
 
 
+def longest_ttl(spec: CollectionRuleSpec) -> float:
+    """Seconds after which nothing of the rule's last good run is fresh any more."""
+    return max(metric.ttl for metric in declared(spec))
+
+
 def extract(spec: CollectionRuleSpec, reply: Reply, received: float, skew_seconds: float = 0.0) -> Extracted:
     """Samples in order of time. Those of rows without a time are of `received`."""
     out = Extracted()

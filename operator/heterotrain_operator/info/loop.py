@@ -13,15 +13,19 @@ from typing import Final
 
 from heterotrain_api.info_collection import CollectionRule
 from heterotrain_api.info_rules import ProcessingRule
-from heterotrain_core.info.values import Sample
+from heterotrain_core.info.values import Entity, Sample
 from heterotrain_operator.info.collect import Collector
 from heterotrain_operator.info.engine import Engine
+from heterotrain_operator.info.extract import longest_ttl
 from heterotrain_operator.info.push import PushDesk, by_rule
 from heterotrain_operator.info.rule_state import RuleKind, RuleState
 from heterotrain_operator.info.rules import compile_processing
 from heterotrain_operator.info.store import Outcome
+from heterotrain_operator.info.telemetry import RULE_METRICS, rule_samples
 
 SWEEP_SECONDS: Final = 60.0
+REPORT_SECONDS: Final = 10.0
+SERVICE: Final = Entity("service/information")
 LONGEST_NAP: Final = 1.0
 """Of the task for rules by period: a new rule is noticed after that."""
 JITTER: Final = 0.05
@@ -64,6 +68,8 @@ class InfoService:
         self._desk = PushDesk()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._running = False
+        for metric in RULE_METRICS:
+            engine.store.declare(metric)
 
     def set_rule(self, rule: CollectionRule | ProcessingRule) -> RuleState:
         """Obey a new or changed rule from now on."""
@@ -127,6 +133,7 @@ class InfoService:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._apply_by_period(), name="rules by period")
                 group.create_task(self._forget(), name="what is too old")
+                group.create_task(self._report(), name="how the rules do")
         finally:
             self._running = False
             tasks = tuple(self._tasks.values())
@@ -164,3 +171,15 @@ class InfoService:
             now = self._now()
             self.engine.sweep(now)
             self._desk.prune(now - self.engine.store.limits.retention_seconds)
+
+    async def _report(self) -> None:
+        while True:
+            await self._sleep(REPORT_SECONDS)
+            now = self._now()
+            ttls = {name: longest_ttl(rule.spec) for name, rule in self.collector.rules().items()}
+            samples = list(rule_samples(self.states(), ttls, now))
+            taken = self.engine.outcomes.total()
+            if taken:
+                cost = self.engine.busy_seconds / taken * 1e6
+                samples.append(Sample(SERVICE, "service_microseconds_per_sample", now, cost))
+            self.engine.ingest(samples, now)

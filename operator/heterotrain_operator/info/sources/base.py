@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from heterotrain_api.info_collection import CollectionRuleSpec
+
+T = TypeVar("T")
+
+LARGE_BYTES: Final = 2**18
+"""Of a body that is not read on the event loop: others would wait."""
+MAX_ROWS: Final = 100_000
+"""Series that one answer may give; reading more would take seconds."""
 
 
 class Reason(StrEnum):
@@ -77,3 +85,8 @@ class Source(Protocol):
 
     async def read(self, spec: CollectionRuleSpec, now: float) -> Reply:
         """Everything that the rule wants; raises `SourceError`. The caller has a deadline."""
+
+
+async def off_the_loop(size: int, function: Callable[..., T], *arguments: Any) -> T:
+    """`function` of `arguments`, in a thread if what it reads is large (`size` in bytes)."""
+    return function(*arguments) if size <= LARGE_BYTES else await asyncio.to_thread(function, *arguments)

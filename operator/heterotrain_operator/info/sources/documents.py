@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 from prometheus_client.parser import text_string_to_metric_families
 
 from heterotrain_api.info_collection import CollectedMetric, Format
-from heterotrain_operator.info.sources.base import Reason, Row, SourceError
+from heterotrain_operator.info.sources.base import MAX_ROWS, Reason, Row, SourceError
 from heterotrain_operator.info.sources.json_path import as_text, find
 from heterotrain_operator.job.quantity import parse_quantity
 
@@ -49,6 +49,8 @@ def text_rows(body: bytes, metrics: Sequence[CollectedMetric]) -> dict[str, list
             lines.append(line)
         else:
             others += 1
+    if len(lines) > MAX_ROWS:
+        raise SourceError(Reason.TOO_LARGE, f"the answer has more than {MAX_ROWS} of the rule's series")
     _check_is_metrics(text, others + len(lines))
     by_name = _parsed(lines)
     return {metric.name: by_name.get(metric.from_ or metric.name, []) for metric in metrics}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from heterotrain_api.info_collection import CollectionRuleSpec, Format
-from heterotrain_operator.info.sources.base import Reply, Row
+from heterotrain_operator.info.sources.base import Reply, Row, off_the_loop
 from heterotrain_operator.info.sources.documents import read_document
 from heterotrain_operator.info.sources.web import Web
 
@@ -27,8 +27,9 @@ class EndpointReader:
         accept = _TEXT if source.format is Format.PROMETHEUS_TEXT else "application/json"
         answer = await self._web.get(source.url, credentials=source.credentials, accept=accept)
         instance = {"instance": source.url.partition("//")[2].partition("/")[0]}
+        by_name = await off_the_loop(len(answer.body), read_document, answer.body, source, spec.metrics)
         rows = {
             name: [Row({**instance, **row.labels}, row.value, row.timestamp) for row in found]
-            for name, found in read_document(answer.body, source, spec.metrics).items()
+            for name, found in by_name.items()
         }
         return Reply(rows, answer.server_time)

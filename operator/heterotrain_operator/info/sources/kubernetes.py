@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 from urllib.parse import quote
 
 from heterotrain_api.info_collection import CollectionRuleSpec, KubeletPath, KubernetesSource, ObjectKind
-from heterotrain_operator.info.sources.base import Reason, Reply, Row, SourceError
+from heterotrain_operator.info.sources.base import Reason, Reply, Row, SourceError, off_the_loop
 from heterotrain_operator.info.sources.documents import item_rows, load_json, text_rows
 
 MAX_OBJECTS: Final = 50_000
@@ -57,7 +57,8 @@ class ObjectReader:
         objects: list[Any] = []
         parameters = {"limit": str(PAGE), "labelSelector": source.label_selector}
         while True:
-            page = load_json(await self._api.read(f"/api/v1/{where}{source.objects.value}", parameters))
+            body = await self._api.read(f"/api/v1/{where}{source.objects.value}", parameters)
+            page = await off_the_loop(len(body), load_json, body)
             if not isinstance(page, dict) or not isinstance(page.get("items"), list):
                 raise SourceError(Reason.MALFORMED, "the answer is not a list of objects")
             objects += page["items"]
@@ -124,7 +125,7 @@ class KubeletReader:
         async with gate:
             try:
                 body = await self._api.read(f"/api/v1/nodes/{quote(node, safe='')}/proxy/{path}", {})
-                found = text_rows(body, spec.metrics)
+                found = await off_the_loop(len(body), text_rows, body, spec.metrics)
             except SourceError as error:
                 return error
         return {

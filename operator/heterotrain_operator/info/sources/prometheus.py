@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from heterotrain_api.info_collection import CollectedMetric, CollectionRuleSpec
-from heterotrain_operator.info.sources.base import Reason, Reply, Row, SourceError
+from heterotrain_operator.info.sources.base import MAX_ROWS, Reason, Reply, Row, SourceError, off_the_loop
 from heterotrain_operator.info.sources.documents import load_json
 from heterotrain_operator.info.sources.web import Answer, StatusError, Web
 
@@ -57,7 +57,7 @@ class PrometheusReader:
         async def ask(path: str, parameters: Mapping[str, str]) -> list[Row]:
             answer = await self._ask(f"{url.rstrip('/')}/api/v1/{path}", parameters, source.credentials)
             reply.source_time = answer.server_time if reply.source_time is None else reply.source_time
-            return parse_result(load_json(answer.body))
+            return await off_the_loop(len(answer.body), lambda: parse_result(load_json(answer.body)))
 
         for metric in spec.metrics:
             try:
@@ -124,6 +124,8 @@ def parse_result(document: Any) -> list[Row]:
         if document["status"] != "success":
             raise SourceError(Reason.QUERY, f"Prometheus says {document.get('error', document['status'])!r:.300}")
         kind, result = document["data"]["resultType"], document["data"]["result"]
+        if kind in ("vector", "matrix") and sum(len(s.get("values", "1")) for s in result) > MAX_ROWS:
+            raise SourceError(Reason.TOO_LARGE, f"the query gives more than {MAX_ROWS} values: aggregate in the query")
         match kind:
             case "vector":
                 return [_row(series["metric"], series["value"]) for series in result]
