@@ -13,6 +13,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from heterotrain_api.validation import validate
 from heterotrain_operator.job.settings import JobSettings
 from heterotrain_operator.kube import RULES
 from heterotrain_operator.settings import OperatorSettings, read_settings
@@ -36,6 +37,10 @@ def render(*settings: str) -> list[Document]:
     return [document for document in yaml.safe_load_all(done.stdout) if document is not None]
 
 
+def without_hooks(documents: list[Document]) -> list[Document]:
+    return [d for d in documents if "helm.sh/hook" not in d["metadata"].get("annotations", {})]
+
+
 def pick(documents: list[Document], kind: str, name: str = "") -> list[Document]:
     return [d for d in documents if d["kind"] == kind and d["metadata"]["name"].endswith(name)]
 
@@ -51,7 +56,7 @@ def environment(documents: list[Document]) -> dict[str, str]:
 
 
 def test_default_objects() -> None:
-    documents = render()
+    documents = without_hooks(render())
     assert sorted((d["kind"], d["metadata"]["name"], d["metadata"].get("namespace")) for d in documents) == [
         ("ClusterRole", "system:heterotrain-operator", None),
         ("ClusterRole", "system:heterotrain-operator:edit", None),
@@ -106,7 +111,7 @@ def test_the_role_gives_what_the_operator_uses_and_nothing_else() -> None:
 
 
 def test_namespaced_scope_has_roles_in_its_namespaces_only() -> None:
-    documents = render("scope=Namespace", "watchNamespaces={a,b}", "rbac.aggregate=false")
+    documents = without_hooks(render("scope=Namespace", "watchNamespaces={a,b}", "rbac.aggregate=false"))
     assert pick(documents, "ClusterRole") == pick(documents, "ClusterRoleBinding") == []
     roles, bindings = pick(documents, "Role"), pick(documents, "RoleBinding")
     assert [role["metadata"]["namespace"] for role in roles] == ["a", "b"]
@@ -117,7 +122,7 @@ def test_namespaced_scope_has_roles_in_its_namespaces_only() -> None:
 
 
 def test_namespaced_scope_without_namespaces_is_the_release_s_own() -> None:
-    documents = render("scope=Namespace")
+    documents = without_hooks(render("scope=Namespace"))
     assert [role["metadata"]["namespace"] for role in pick(documents, "Role")] == ["system"]
     assert environment(documents)["KOPF_RUN_NAMESPACES"] == "system"
 
@@ -149,7 +154,7 @@ def test_images_by_digest_and_registry() -> None:
 
 
 def test_a_service_account_of_somebody_else() -> None:
-    documents = render("serviceAccount.create=false", "serviceAccount.name=other")
+    documents = without_hooks(render("serviceAccount.create=false", "serviceAccount.name=other"))
     assert pick(documents, "ServiceAccount") == []
     assert the_pod(documents)["serviceAccountName"] == "other"
     (binding,) = pick(documents, "ClusterRoleBinding")
@@ -157,7 +162,7 @@ def test_a_service_account_of_somebody_else() -> None:
 
 
 def test_no_right_is_given_if_somebody_else_does() -> None:
-    documents = render("rbac.create=false", "rbac.aggregate=false")
+    documents = without_hooks(render("rbac.create=false", "rbac.aggregate=false"))
     assert [d["kind"] for d in documents if "Role" in d["kind"]] == []
 
 
@@ -175,6 +180,26 @@ def test_people_who_edit_a_namespace_may_edit_its_jobs() -> None:
         f"{aggregates}admin",
     ]
     assert edit["rules"][0]["verbs"] == ["create", "update", "patch", "delete", "deletecollection"]
+
+
+def test_helm_test_starts_a_valid_job_in_a_pod_that_the_deployment_does_not_select() -> None:
+    documents = render("trainerImage.tag=1.2")
+    (pod,) = pick(documents, "Pod")
+    (container,) = pod["spec"]["containers"]
+    job = json.loads(container["env"][0]["value"])
+    assert validate({**job, "metadata": {"name": "helm-test-x"}}) == []
+    assert job["spec"]["image"] == "heterotrain/trainer:1.2"
+    for code in (job["spec"]["command"][-1], container["command"][-1]):
+        compile(code, "of the chart", "exec")
+    (deployment,) = pick(documents, "Deployment")
+    assert pod["metadata"]["labels"].items() & deployment["spec"]["selector"]["matchLabels"].items() == {
+        ("app.kubernetes.io/instance", "heterotrain")
+    }
+
+
+def test_helm_test_needs_the_release_s_namespace_to_be_served() -> None:
+    assert pick(render("scope=Namespace", "watchNamespaces={a}"), "Pod") == []
+    assert len(pick(render("scope=Namespace", "watchNamespaces={a,system}"), "Pod")) == 1
 
 
 @pytest.mark.parametrize(
