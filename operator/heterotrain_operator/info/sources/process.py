@@ -20,7 +20,7 @@ async def output_of(argv: Sequence[str], most: int = MAX_OUTPUT_BYTES) -> bytes:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
-            env={"PATH": os.defpath + ":/usr/local/bin:/usr/sbin:/sbin", "LC_ALL": "C"},
+            env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
         )
     except (OSError, ValueError) as error:
         raise SourceError(Reason.COMMAND, f"{argv[0]} cannot be run: {error}") from error
