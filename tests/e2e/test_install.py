@@ -1,0 +1,76 @@
+"""The chart on a cluster: its own test, a narrower scope, and jobs that outlive its removal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from support.cluster import DEPLOYMENT, OPERATOR_NAMESPACE, Namespace, Operator, example, run
+
+CHART = Path(__file__).parents[2] / "charts" / "heterotrain-operator"
+RELEASE = ("heterotrain", "--namespace", OPERATOR_NAMESPACE)
+
+
+@pytest.fixture
+def values(tmp_path: Path) -> Iterator[Path]:
+    """The values of the release, which is installed with them again afterwards."""
+    file = tmp_path / "values.yaml"
+    file.write_text(run("helm", "get", "values", *RELEASE, "--output", "yaml"))
+    yield file
+    install(file)
+
+
+def install(values: Path, *options: str) -> None:
+    wait = ("--wait", "--timeout", "90s")
+    run("helm", "upgrade", "--install", RELEASE[0], str(CHART), *RELEASE[1:], "--values", str(values), *wait, *options)
+
+
+def test_the_chart_s_own_test_passes_and_leaves_nothing() -> None:
+    answer = run("helm", "test", *RELEASE, "--timeout", "4m", seconds=250)
+    assert re.search(r"Phase:\s+Succeeded", answer)
+    left = Namespace(OPERATOR_NAMESPACE)
+    assert [thing["metadata"]["name"] for kind in ("htj", "role") for thing in left.objects(kind)] == []
+
+
+def test_an_operator_of_one_namespace_runs_its_jobs_with_a_role_and_leaves_others_alone(
+    namespace: Namespace, values: Path
+) -> None:
+    with elsewhere() as other:
+        install(values, "--set", "scope=Namespace", "--set", f"watchNamespaces={{{namespace.name}}}")
+        for place in (namespace, other):
+            place.apply(example("digits", args=["--epochs", "1"]))
+        assert namespace.wait_until_over("digits", 90).condition("Succeeded")[0] == "True"
+        assert other.job("digits").status == {}
+        assert other.objects("pods") == []
+        roles = run("kubectl", "get", "clusterroles,clusterrolebindings", "-o", "name")
+        assert f"{OPERATOR_NAMESPACE}:{DEPLOYMENT}\n" not in roles
+        log = run("kubectl", "-n", OPERATOR_NAMESPACE, "logs", f"deployment/{DEPLOYMENT}")
+        assert [line for line in log.splitlines() if "403" in line or "orbidden" in line] == []
+
+
+@contextmanager
+def elsewhere() -> Iterator[Namespace]:
+    """A namespace that the operator is not to serve."""
+    namespace = Namespace("e2e-elsewhere")
+    run("kubectl", "create", "namespace", namespace.name)
+    try:
+        yield namespace
+    finally:
+        run("kubectl", "delete", "namespace", namespace.name, "--wait=false")
+
+
+def test_a_running_job_outlives_uninstall_and_install(namespace: Namespace, values: Path, operator: Operator) -> None:
+    namespace.apply(example("digits", args=["--epochs", "40"]))
+    job = namespace.wait_for_job("digits", "trains", 90, lambda job: job.condition("Training")[0] == "True")
+    pods = {pod["metadata"]["uid"] for pod in namespace.pods(job)}
+    run("helm", "uninstall", *RELEASE, "--wait")
+    assert namespace.job("digits").uid == job.uid, "the CRD went, and the job with it"
+    install(values)
+    operator.wait_until_ready()
+    job = namespace.wait_until_over("digits", 120)
+    assert job.condition("Succeeded")[0] == "True"
+    assert {pod["metadata"]["uid"] for pod in namespace.pods(job)} == pods
