@@ -99,22 +99,28 @@ class DataCursor:
         return True
 
     def _release(self, ranges: Sequence[SampleRange]) -> list[tuple[int, int]]:
-        """Take `ranges` out of what is held, all or none."""
-        for r in ranges:
+        """Take `ranges` out of what is held, all or none; returns them as intervals, those that touch joined."""
+        merged: list[tuple[int, int]] = []
+        previous: SampleRange | None = None
+        for r in sorted(ranges, key=_place):
             if r.epoch != self._epoch:
                 raise ValueError(f"{_words(r)} is not of the present epoch {self._epoch}")
-        previous: SampleRange | None = None
-        merged = merge_ranges(ranges)
-        for r in sorted(ranges, key=_place):
-            if previous is not None and r.start < previous.stop and len(r) > 0:
+            if r.start >= r.stop:
+                continue
+            if previous is not None and r.start < previous.stop:
                 raise ValueError(f"{_words(r)} and {_words(previous)} overlap")
-            previous = r if len(r) > 0 else previous
-        for r in merged:
-            if not self._held.covers(r.start, r.stop):
-                raise ValueError(f"{_words(r)} is not held: it was never taken, was given back, or is committed")
-        for r in merged:
-            self._held.remove(r.start, r.stop)
-        return [(r.start, r.stop) for r in merged]
+            if previous is not None and r.start == previous.stop:
+                merged[-1] = (merged[-1][0], r.stop)
+            else:
+                merged.append((r.start, r.stop))
+            previous = r
+        for start, stop in merged:
+            if not self._held.covers(start, stop):
+                words = _words(SampleRange(self._epoch, start, stop))
+                raise ValueError(f"{words} is not held: it was never taken, was given back, or is committed")
+        for start, stop in merged:
+            self._held.remove(start, stop)
+        return merged
 
 
 def merge_ranges(ranges: Iterable[SampleRange]) -> tuple[SampleRange, ...]:

@@ -11,6 +11,7 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from heterotrain_core.cursor import DataCursor
 from heterotrain_core.simulate_times import Sampler
@@ -38,29 +39,26 @@ def simulate(simulation: Simulation) -> SimulationResult:
     return _Run(simulation).run()
 
 
+@dataclass(slots=True)
 class _Worker:
     """State of one worker."""
 
-    __slots__ = (
-        "clock", "computing", "extra", "free_since", "life", "name", "ordinal", "pending", "present", "share", "step",
-        "waited",
-    )  # fmt: skip
-
-    def __init__(self, ordinal: int, name: str, share: int, step: Sampler, extra: float) -> None:
-        self.ordinal = ordinal
-        self.name = name
-        self.share = share
-        self.step = step
-        self.extra = extra
-        """Seconds that the next step takes longer."""
-        self.clock = 0
-        self.life = 0
-        """Raised at each failure: arrivals of an earlier life do not count."""
-        self.present = False
-        self.computing: Grant | None = None
-        self.pending: deque[Grant] = deque()
-        self.free_since = 0.0
-        self.waited = 0.0
+    ordinal: int
+    name: str
+    share: int
+    step: Sampler
+    extra: float
+    """Seconds that the next step takes longer."""
+    clock: int = 0
+    life: int = 0
+    """Raised at each failure: arrivals of an earlier life do not count."""
+    present: bool = False
+    computing: Grant | None = None
+    samples: int = 0
+    """Of what it computes."""
+    pending: deque[Grant] = field(default_factory=deque)
+    free_since: float = 0.0
+    waited: float = 0.0
 
 
 class _Run:
@@ -132,7 +130,7 @@ class _Run:
         worker.computing = None
         worker.clock += 1
         worker.free_since = now = self._now
-        decisions = self._policy.on_done(worker.ordinal, grant.iteration, grant.version, grant.samples, now)
+        decisions = self._policy.on_done(worker.ordinal, grant.iteration, grant.version, worker.samples, now)
         if decisions:
             self._carry_out(decisions)
         if worker.pending and worker.computing is None:
@@ -203,7 +201,7 @@ class _Run:
         worker.waited += now - worker.free_since
         worker.computing = grant
         seconds = worker.step()
-        samples = grant.samples
+        samples = worker.samples = grant.samples
         if samples != worker.share:
             seconds *= samples / worker.share
         if worker.extra:

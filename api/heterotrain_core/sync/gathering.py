@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from heterotrain_core.sync.mode import Mode, check_done
 from heterotrain_core.sync.state import TrainingState
 from heterotrain_core.types import Grant
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(NamedTuple):
     """A gradient that waits for the close of the round."""
 
     grant: Grant
