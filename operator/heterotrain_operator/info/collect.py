@@ -87,6 +87,8 @@ class Collector:
             self._rules[name] = _Collected(rule, RuleState(RuleKind.COLLECT, name, generation))
             for metric in declared(rule.spec):
                 self._engine.store.declare(metric)
+        elif rule.metadata.generation is not None:
+            known.state.generation = rule.metadata.generation
         return self._rules[name].state
 
     def remove_rule(self, name: str) -> None:
