@@ -186,6 +186,8 @@ class World:
         assert not any(isinstance(i, TrainingEnd) for i in self.items[worker])
         assert grant.samples > 0
         assert grant.iteration == grant.version > self.newest_grant.get(worker, -1)
+        # What lets a commit free every older version that nobody was told to pull before.
+        assert grant.version >= len(self.commits)
         self.newest_grant[worker] = grant.version
         assert self.used.isdisjoint(positions(grant.ranges))
         self.clocks.check_start(worker, self.policy.synchronization)
