@@ -33,7 +33,7 @@ done <<< $'new 0.8\nmid 0.4\nold 0.2\ntiny 0.1'
 echo "== kubectl get htj, until it is over"
 for (( round = 0; ; round++ )); do
   state=$(succeeded)
-  if (( round == 18 )); then
+  if (( round == 8 )); then
     echo "== a plan that fits the nodes: 8 : 4 : 2 : 1"
     htj annotate --overwrite htj "$job" 'heterotrain.io/plan-request={"id": "demo-1", "reason": "as the nodes are",
       "shares": {"new-0": 267, "mid-0": 133, "old-0": 67, "tiny-0": 33}}'
