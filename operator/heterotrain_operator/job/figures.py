@@ -48,9 +48,11 @@ def progress(state: control_pb2.JobState) -> Progress:
     )
 
 
-def efficiency(state: control_pb2.JobState) -> Efficiency:
-    """Reached and ideal speed of the last rounds."""
+def efficiency(state: control_pb2.JobState, old: Efficiency) -> Efficiency:
+    """Reached and ideal speed of the last rounds. Finished workers have no speed: then what was said stays."""
     reached, ideal = state.samples_per_second, state.ideal_samples_per_second
+    if ideal <= 0 < old.ideal_samples_per_second:
+        return old
     return Efficiency(
         samples_per_second=count(reached),
         ideal_samples_per_second=count(ideal),

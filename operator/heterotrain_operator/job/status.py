@@ -102,7 +102,7 @@ def _seen(view: View, ready: Readiness) -> dict[str, Any]:
     if state is not None:
         update |= {
             "progress": figures.progress(state),
-            "efficiency": figures.efficiency(state),
+            "efficiency": figures.efficiency(state, old.efficiency),
             "plan": figures.plan(state, old.plan),
             "reported": figures.reported(state.reported),
             "last_event_sequence": max((event.sequence for event in state.events), default=old.last_event_sequence),

@@ -214,6 +214,14 @@ def test_figures_stay_as_they_were_while_the_coordinator_is_away() -> None:
     assert [row.share for row in later.workers] == [4, 4]
 
 
+def test_the_efficiency_of_the_training_stays_when_its_workers_have_finished() -> None:
+    status = written(60, status=training_status(), **RUNNING)
+    finished = seen(make_state(samples_per_second=95, ideal_samples_per_second=0))
+    later = status_of(decided(make_job(status=status), pods(make_pod("cpu-1", ready=False)), training=finished))
+    assert status.efficiency.ideal_samples_per_second == 100
+    assert later.efficiency == status.efficiency
+
+
 def test_whatever_a_coordinator_says_fits_the_schema() -> None:
     state = make_state(
         version=-3,
