@@ -59,13 +59,16 @@ class _Request:
 _METHODS: Final = {"get": "GET", "list": "GET", "create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 
 
-async def load_configuration() -> Configuration:
-    """The service account's credentials inside a cluster (its token is read again each minute), else the kubeconfig."""
+async def load_configuration(context: str | None = None) -> Configuration:
+    """The service account's credentials inside a cluster (its token is read again each minute), else the kubeconfig.
+
+    `context`: of the kubeconfig, which then holds inside a cluster too; by default its current one.
+    """
     configuration = Configuration()
-    if "KUBERNETES_SERVICE_HOST" in os.environ:
+    if context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
         config.load_incluster_config(client_configuration=configuration)
     else:
-        await config.load_kube_config(client_configuration=configuration)
+        await config.load_kube_config(context=context, client_configuration=configuration)
     return configuration
 
 
@@ -209,18 +212,22 @@ class Kube:
             page = (("limit", str(PAGE)), ("continue", token))
 
     async def _send(self, request: _Request) -> Json:
-        code = 0
-        try:
-            async with asyncio.timeout(self._timeout_seconds):
-                code, text = await self._exchange(request)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise ApiUnreachableError(f"{request.verb} {request.path}: {type(error).__name__}: {error}") from error
-        finally:
-            self._metrics.requests.labels(request.verb, request.resource, str(code)).inc()
+        code, text = await self._receive(request)
         answer = _parse(text)
         if code >= 300 or answer is None:
             raise _error(code, answer, text)
         return answer
+
+    async def _receive(self, request: _Request) -> tuple[int, bytes]:
+        code = 0
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                code, text = await self._exchange(request)
+                return code, text
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ApiUnreachableError(f"{request.verb} {request.path}: {type(error).__name__}: {error}") from error
+        finally:
+            self._metrics.requests.labels(request.verb, request.resource, str(code)).inc()
 
     async def _exchange(self, request: _Request) -> tuple[int, bytes]:
         headers = {"Accept": request.accept, "Content-Type": request.content_type}

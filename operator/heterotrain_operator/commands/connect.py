@@ -24,7 +24,7 @@ def find_job(name: str) -> LocalJob:
     try:
         return Registry(home(os.environ)).find(name)
     except JobNotFoundError as error:
-        raise CommandError(str(error)) from None
+        raise CommandError(f"{error}; a job on a cluster is named with -n NAMESPACE") from None
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""``heterotrain list``, ``logs``, ``stop``, ``drain``, ``checkpoint``: jobs that run on this machine, or have run."""
+"""``heterotrain list``, ``logs``, ``stop``, ``drain``, ``checkpoint``: jobs of this machine, or of a cluster."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ import psutil
 import typer
 from rich.table import Table
 
+from heterotrain_api.contract import ExitCode
 from heterotrain_operator.commands.connect import command, find_job
 from heterotrain_operator.commands.errors import CommandError
+from heterotrain_operator.commands.place import ContextOption, NamespaceOption, Place, remote
 from heterotrain_operator.commands.plan import JobArgument
 from heterotrain_operator.local.progress import make_console
 from heterotrain_operator.local.registry import LocalJob, Registry, home
@@ -24,20 +26,34 @@ POLL_SECONDS: Final = 0.2
 FinishedJobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Name of a job, running or over.")]
 
 
-def list_jobs(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """List the jobs of this machine."""
-    jobs = Registry(home(os.environ)).jobs()
+def list_jobs(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    namespace: NamespaceOption = None,
+    everywhere: Annotated[
+        bool, typer.Option("--all-namespaces", "-A", help="Also the jobs of all namespaces of a cluster.")
+    ] = False,
+    context: ContextOption = None,
+) -> None:
+    """List the jobs of this machine, and those of a cluster if one is named."""
+    place = Place(namespace, context)
+    if everywhere and namespace is not None:
+        raise CommandError("give either --namespace or --all-namespaces", ExitCode.INVALID)
+    jobs: list[dict[str, object]] = [job_document(job) for job in Registry(home(os.environ)).jobs()]
+    on_cluster = place.given or everywhere
+    if on_cluster:
+        jobs += remote().documents(place, everywhere=everywhere)
     if as_json:
-        typer.echo(json.dumps([job_document(job) for job in jobs], indent=2))
+        typer.echo(json.dumps(jobs, indent=2))
         return
     if not jobs:
-        typer.echo("no local jobs; `heterotrain run JOB` starts one")
+        typer.echo("no jobs here nor there" if on_cluster else "no local jobs; `heterotrain run JOB` starts one")
         return
+    columns = ("name", "where", "state", "step", "report") if on_cluster else ("name", "state", "pid", "report")
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("name", "state", "pid", "report"):
+    for column in columns:
         table.add_column(column, overflow="fold")
-    for job in jobs:
-        table.add_row(job.entry.job, job.state, str(job.entry.pid) if job.alive else "", job.entry.report)
+    for document in jobs:
+        table.add_row(*(str(document.get(column) or "") for column in columns))
     make_console().print(table)
 
 
@@ -46,6 +62,7 @@ def job_document(job: LocalJob) -> dict[str, object]:
     entry = job.entry
     return {
         "name": entry.job,
+        "where": "local",
         "state": job.state,
         "message": entry.message,
         "uid": entry.uid,
@@ -63,8 +80,14 @@ def logs(
         str | None, typer.Argument(metavar="[PROCESS]", help="Name, e.g. cpu-0, ps-0, coordinator; without it: all.")
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job is over.")] = False,
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
 ) -> None:
-    """Print the logs of a job's processes."""
+    """Print the logs of a job's processes. On a cluster: of the newest pod of each."""
+    place = Place(namespace, context)
+    if place.given:
+        remote().logs(place, job, process, follow=follow)
+        return
     found = find_job(job)
     files = {path.stem: path for path in sorted(found.logs.glob("*.log"))}
     if process is not None:
@@ -95,8 +118,14 @@ def stop(
     job: JobArgument,
     now: Annotated[bool, typer.Option("--now", help="Do not finish the round nor save the model.")] = False,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for the end of the job.")] = 60.0,
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
 ) -> None:
     """Stop a job: the round is finished and the model so far is saved."""
+    place = Place(namespace, context)
+    if place.given:
+        remote().stop(place, job, now=now, timeout_seconds=timeout)
+        return
     found = find_job(job)
     if not found.alive:
         raise CommandError(f"job {job} does not run: it is {found.state}")
@@ -116,14 +145,25 @@ def stop(
 
 
 def drain(
-    job: JobArgument, worker: Annotated[str, typer.Argument(metavar="WORKER", help="Name of a worker, e.g. cpu-0.")]
+    job: JobArgument,
+    worker: Annotated[str, typer.Argument(metavar="WORKER", help="Name of a worker, e.g. cpu-0.")],
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
 ) -> None:
     """Let one worker finish its round and leave; the others take over its share."""
+    place = Place(namespace, context)
+    if place.given:
+        remote().command(place, job, "drain", worker=worker, timeout_seconds=60)
+        return
     command(job, control_pb2.CommandRequest(drain=control_pb2.Drain(worker=worker)), timeout_seconds=30)
     typer.echo(f"{worker} leaves after its present round")
 
 
-def checkpoint(job: JobArgument) -> None:
+def checkpoint(job: JobArgument, namespace: NamespaceOption = None, context: ContextOption = None) -> None:
     """Write the parameters as they are now beside the final model."""
+    place = Place(namespace, context)
+    if place.given:
+        remote().command(place, job, "checkpoint", timeout_seconds=300)
+        return
     request = control_pb2.CommandRequest(checkpoint=control_pb2.Checkpoint())
     typer.echo(command(job, request, timeout_seconds=300).path)

@@ -14,6 +14,7 @@ from heterotrain_api.contract import ExitCode
 from heterotrain_api.v1alpha1 import MAX_BATCH
 from heterotrain_operator.commands.connect import coordinator_of, state_of
 from heterotrain_operator.commands.errors import CommandError
+from heterotrain_operator.commands.place import ContextOption, NamespaceOption, Place, remote
 from heterotrain_operator.local.progress import headline, make_console, worker_table
 from heterotrain_rpc import control_pb2
 
@@ -26,8 +27,14 @@ _SHARE: Final = re.compile(r"(?P<worker>[^=\s]+)=(?P<samples>\d+)(?:/(?P<micro_b
 def show(
     job: JobArgument,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole state as JSON.")] = False,
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
 ) -> None:
-    """Show each worker's share and speed, and the plan in force."""
+    """Show each worker's share and speed, and the plan in force. Of a job on a cluster: as its status says."""
+    place = Place(namespace, context)
+    if place.given:
+        remote().show(place, job, as_json=as_json)
+        return
     state = state_of(job)
     if as_json:
         typer.echo(json.dumps(state_document(state), indent=2))
@@ -39,7 +46,7 @@ def show(
 
 
 @app.command(name="set")
-def set_(
+def set_(  # noqa: PLR0917  # a command: its options are given by name
     job: JobArgument,
     shares: Annotated[
         list[str],
@@ -51,9 +58,15 @@ def set_(
     ],
     reason: Annotated[str, typer.Option(help="Kept with the plan, for whoever reads it later.")] = "set by the user",
     timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait until the plan is in force.")] = 60.0,
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
 ) -> None:
     """Propose new shares: in force for all workers from one round on, or refused with the reason (exit code 1)."""
-    plan = control_pb2.Plan(shares=parse_shares(shares), reason=reason)
+    wanted, place = parse_shares(shares), Place(namespace, context)
+    if place.given:
+        remote().set_plan(place, job, wanted, reason=reason, timeout_seconds=timeout)
+        return
+    plan = control_pb2.Plan(shares=wanted, reason=reason)
     with coordinator_of(job) as stub:
         verdict = stub.Apply(plan, timeout=timeout)
     if not verdict.accepted:

@@ -131,7 +131,8 @@ def test_a_command_for_an_unknown_job(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
     monkeypatch.setenv("HETEROTRAIN_HOME", str(tmp_path))
-    assert call(capsys, *arguments) == (1, "no local job is named x; there are none\n")
+    words = "no local job is named x; there are none; a job on a cluster is named with -n NAMESPACE\n"
+    assert call(capsys, *arguments) == (1, words)
 
 
 def test_texts_are_printed_as_they_are(

@@ -1,0 +1,94 @@
+"""The user's door to the Kubernetes API: that of the operator, with the few verbs that only commands need.
+
+They are here and not in `heterotrain_operator.kube`, because they are rights of the user, not of the operator.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from kubernetes.aio import config
+from kubernetes.aio.client import ApiClient
+
+from heterotrain_operator.errors import ApiError
+from heterotrain_operator.kube import Json, Kube, _core, _error, _jobs, _parse, _Request, load_configuration
+from heterotrain_operator.metrics import Metrics
+
+FIELD_MANAGER: Final = "heterotrain-cli"
+CALL_SECONDS: Final = 20.0
+"""Deadline of one request."""
+DEFAULT_NAMESPACE: Final = "default"
+_ACCOUNT_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+class UserKube(Kube):
+    """`Kube` for commands: lists whole jobs, writes a job's annotations, reads logs."""
+
+    async def list_jobs(self, namespace: str | None) -> list[Json]:
+        """Jobs with their status, of a namespace or of all."""
+        return await self._list("heterotrainjobs", _jobs(namespace), (), "application/json")
+
+    async def annotate_job(self, namespace: str, name: str, uid: str, annotations: dict[str, str]) -> Json:
+        """Merge annotations into just this job; 404 if it is gone, 409 if another one has its name by now."""
+        body: dict[str, Any] = {"metadata": {"uid": uid, "annotations": annotations}}
+        query = (("fieldManager", FIELD_MANAGER),)
+        path = f"{_jobs(namespace)}/{quote(name)}"
+        return await self._send(
+            _Request("patch", "heterotrainjobs", path, query, body, content_type="application/merge-patch+json")
+        )
+
+    async def read_log(self, namespace: str, pod: str, container: str, since: str = "") -> str:
+        """Lines that a container has written, each after the time it was written at.
+
+        `since`: only lines from that second on (RFC 3339). Raises `ApiError`, 400 while the container has not started.
+        """
+        query: tuple[tuple[str, str], ...] = (("container", container), ("timestamps", "true"))
+        query += (("sinceTime", since),) if since else ()
+        path = f"{_core(namespace)}/pods/{quote(pod)}/log"
+        code, text = await self._receive(_Request("get", "pods/log", path, query, accept="*/*"))
+        if code >= 300:
+            raise _error(code, _parse(text), text)
+        return text.decode(errors="replace")
+
+
+@asynccontextmanager
+async def connect_user(context: str | None, timeout_seconds: float = CALL_SECONDS) -> AsyncIterator[UserKube]:
+    """A door that is closed on leaving. Raises `config.ConfigException` if no credentials are found."""
+    client = ApiClient(await load_configuration(context))
+    client.user_agent = FIELD_MANAGER
+    try:
+        yield UserKube(client, Metrics(), timeout_seconds)
+    finally:
+        await client.close()
+
+
+def own_namespace(context: str | None) -> str:
+    """The namespace of the context, or of the service account inside a cluster; ``default`` if none is set."""
+    if context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+        return _ACCOUNT_NAMESPACE.read_text().strip() if _ACCOUNT_NAMESPACE.exists() else DEFAULT_NAMESPACE
+    contexts, current = config.list_kube_config_contexts()
+    wanted = current if context is None else next((c for c in contexts if c["name"] == context), None)
+    if wanted is None:
+        names = ", ".join(c["name"] for c in contexts)
+        raise config.ConfigException(f"no context is named {context}; there are: {names}")
+    return str(wanted["context"].get("namespace") or DEFAULT_NAMESPACE)
+
+
+def api_words(error: ApiError) -> str:
+    """What a refusal of the API server means for the user. Pure."""
+    match error.status:
+        case 401:
+            return f"the cluster does not accept your credentials; log in again: {error.message}"
+        case 403:
+            return f"a right is missing, ask whoever runs the cluster for it: {error.message}"
+        case 404 if error.message.startswith("the server could not find"):
+            return "the cluster does not know HeteroTrainJobs; install the chart first (docs/installation.md)"
+        case 409:
+            return f"the job was replaced by another one of its name meanwhile: {error.message}"
+        case _:
+            return f"the API server refused: {error}"
