@@ -223,7 +223,8 @@ def test_a_running_job_is_found_and_led_by_name(tmp_path: Path) -> None:
     code, output = heterotrain(tmp_path, "plan", "show", "tiny")
     assert (code, output) == (1, "job tiny does not run: it is Stopped\n")
     code, output = heterotrain(tmp_path, "logs", "other")
-    assert (code, output) == (1, "no local job is named other; there are: tiny\n")
+    words = "no local job is named other; there are: tiny; a job on a cluster is named with -n NAMESPACE\n"
+    assert (code, output) == (1, words)
 
 
 def test_no_key_outlives_a_job_that_the_runner_cannot_bring_to_its_end(
