@@ -18,7 +18,7 @@ from heterotrain_core.info import rules as core
 from heterotrain_core.info.graph import rule_faults
 from heterotrain_core.info.selectors import template_faults
 from heterotrain_core.info.values import MetricType
-from heterotrain_operator.info.rule_state import RuleState
+from heterotrain_operator.info.rule_state import RuleKind, RuleState
 
 MAX_FILE_BYTES: Final = 4 * 2**20
 MAX_ERROR: Final = 1024
@@ -86,12 +86,20 @@ def status_of(state: RuleState, now: float) -> RuleStatus:
 
 def processing_from_spec(name: str, spec: object) -> core.ProcessingRule:
     """A processing rule of a request; raises `InvalidManifestError` with everything that is wrong with it alone."""
+    return compile_processing(_processing_resource(name, spec))
+
+
+def rule_from_spec(kind: RuleKind, name: str, spec: object) -> CollectionRule | ProcessingRule:
+    """The resource of a rule of a request; raises `InvalidManifestError`, fields are named from ``spec`` on."""
+    return collection_from_spec(name, spec) if kind is RuleKind.COLLECT else _processing_resource(name, spec)
+
+
+def _processing_resource(name: str, spec: object) -> ProcessingRule:
     resource = parse_spec(PROCESSING, ProcessingRule, name, spec)
-    rule = compile_processing(resource)
-    faults = [Fault(f"spec.{_given_field(resource, field)}", message) for field, message in rule_faults(rule)]
+    faults = list(_own_faults(resource))
     if faults:
         raise InvalidManifestError(faults)
-    return rule
+    return resource
 
 
 def _given_field(rule: ProcessingRule, field: str) -> str:
