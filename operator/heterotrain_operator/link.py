@@ -21,7 +21,7 @@ import grpc.aio
 from heterotrain_api.contract import Port, ps_name
 from heterotrain_operator.job.asking import as_command, as_plan, reply_answer, verdict_answer
 from heterotrain_operator.job.decision import ApplyPlan, SendCommand
-from heterotrain_operator.job.observed import Answer, PodSeen, TrainingSeen
+from heterotrain_operator.job.observed import Answer, PodSeen, TrainingSeen, Unreachable
 from heterotrain_operator.job.slots import COORDINATOR_SLOT
 from heterotrain_operator.settings import OperatorSettings
 from heterotrain_rpc import control_pb2
@@ -87,6 +87,7 @@ class _Link:
     credentials: Callable[[], Awaitable[Credentials]]
     wake: Callable[[], None]
     seen: TrainingSeen | None
+    unreachable: Unreachable | None = None
     stub: CoordinatorAsyncStub | None = None
     task: asyncio.Task[None] | None = None
     asked: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -113,6 +114,11 @@ class Links:
         """What the coordinator said last, however long ago."""
         link = self._links.get(job_uid)
         return None if link is None else link.seen
+
+    def unreachable(self, job_uid: str) -> Unreachable | None:
+        """Since when, and why, the coordinator does not answer; `None`: it does, or was not tried yet."""
+        link = self._links.get(job_uid)
+        return None if link is None else link.unreachable
 
     def keep(
         self,
@@ -162,7 +168,7 @@ class Links:
         for task in (link.task, *link.asked.values()):
             if task is not None:
                 task.cancel()
-        link.task = link.stub = None
+        link.task = link.stub = link.unreachable = None
         if link.seen is not None:
             link.seen = replace(link.seen, connected=False)
 
@@ -204,7 +210,7 @@ class Links:
 
     def _take(self, link: _Link, state: control_pb2.JobState) -> None:
         before = link.seen
-        link.seen = TrainingSeen(state, self._now(), connected=True)
+        link.seen, link.unreachable = TrainingSeen(state, self._now(), connected=True), None
         news = before is None or not before.connected or is_news(before.state, state)
         time = asyncio.get_running_loop().time()
         if news or time - link.woken_at >= self._settings.link_wake_seconds:
@@ -212,9 +218,13 @@ class Links:
             link.wake()
 
     def _lose(self, link: _Link, reason: str) -> None:
+        """An attempt has failed, or a stream has ended: the first time is news, so that a pass can count from it."""
+        before = link.unreachable
+        link.unreachable = Unreachable(self._now(), reason) if before is None else replace(before, why=reason)
         if link.seen is not None and link.seen.connected:
             logger.info("Lost the coordinator at %s: %s.", link.target.address, reason)
             link.seen = replace(link.seen, connected=False)
+        if before is None:
             link.wake()
 
     async def _ask(

@@ -13,7 +13,7 @@ from heterotrain_rpc import control_pb2
 from support.api_proxy import ApiProxy
 from support.control_plane import Namespace
 from support.operator_process import OperatorProcess
-from support.play import condition, job, until, until_complete
+from support.play import condition, job, run, until, until_complete
 from support.trained_job import Running, coordinator_of
 
 Start = Callable[..., OperatorProcess]
@@ -81,6 +81,25 @@ def test_killed_during_training_the_operator_comes_back_and_is_right_again(
     until("the status goes on", lambda: _job(namespace)["status"]["progress"]["round"] > round_before)
     assert condition(_job(namespace), "Training")["status"] == "True"
     assert {pod["metadata"]["uid"] for pod in until_complete(namespace, uid, 4)} == pods
+
+
+def test_a_coordinator_that_the_operator_cannot_reach_is_said_within_a_minute(
+    start_operator: Start, namespace: Namespace
+) -> None:
+    start_operator(unreachable_seconds=2)
+    uid = namespace.create("heterotrainjobs", job())["metadata"]["uid"]
+    for pod in until_complete(namespace, uid, 4):
+        run(namespace, pod["metadata"]["name"], ip="127.9.1.1", names=("trainer", "coordinator"))
+
+    said = until(
+        "the job says so",
+        lambda: c if (c := condition(_job(namespace), "Training")).get("status") == "Unknown" else {},
+        60,
+    )
+
+    assert said["reason"] == "CoordinatorUnreachable"
+    assert "Connection refused" in said["message"]
+    until("an event", lambda: [e for e in namespace.list("events") if e["reason"] == "CoordinatorUnreachable"])
 
 
 def _job(namespace: Namespace) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from manifests import make_group, make_manifest
@@ -68,20 +68,23 @@ def condition(document: Mapping[str, Any] | None, kind: str) -> dict[str, Any]:
     return next((c for c in conditions if c["type"] == kind), {})
 
 
-def run(namespace: Namespace, pod: str, *, ip: str = "", ready: bool = True) -> None:
-    """Play kubelet: the pod runs."""
+def run(
+    namespace: Namespace, pod: str, *, ip: str = "", ready: bool = True, names: Sequence[str] = ("trainer",)
+) -> None:
+    """Play kubelet: the pod runs, with containers of these names."""
     status: dict[str, Any] = {
         "phase": "Running",
         "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
         "containerStatuses": [
             {
-                "name": "trainer",
+                "name": name,
                 "ready": ready,
                 "restartCount": 0,
                 "image": "test",
                 "imageID": "",
                 "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
             }
+            for name in names
         ],
     }
     if ip:

@@ -78,12 +78,15 @@ def unreachable_from(view: View) -> datetime | None:
     """When the coordinator counts as unreachable, now or later; `None`: it answers, or does not run yet."""
     pod, training = view.coordinator_pod, view.observed.training
     seen = None if pod is None else container(pod, Container.COORDINATOR)
-    if seen is None or seen.state != "running":
+    if pod is None or seen is None or seen.state != "running":
         return None
-    since = view.observed.unreachable_since
-    if since is None and training is not None and not training.connected:
+    if view.observed.unreachable is not None and (training is not None or pod.ready):
+        since = view.observed.unreachable.since
+    elif training is not None and not training.connected:
         since = training.received_at
-    return None if since is None else since + timedelta(seconds=view.settings.unreachable_seconds)
+    else:
+        return None  # what never answered and is not ready either is still being started: `PodsReady` says so
+    return since + timedelta(seconds=view.settings.unreachable_seconds)
 
 
 def _accepted(view: View) -> Statement | None:
@@ -120,7 +123,10 @@ def _training(view: View) -> Statement | None:
     if late is not None and late <= view.now:
         training = view.observed.training
         heard = "" if training is None else f"; last heard from at {format_time(training.received_at)}"
-        message = f"the coordinator in the pod of ps-0 does not answer; training goes on without the operator{heard}"
+        why = "" if view.observed.unreachable is None else f" ({view.observed.unreachable.why})"
+        message = (
+            f"the coordinator in the pod of ps-0 does not answer; training goes on without the operator{heard}{why}"
+        )
         return Statement(UNKNOWN, Reason.COORDINATOR_UNREACHABLE, message)
     if state is not None:
         return _of_phase(state)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from heterotrain_operator.job.memory import JobKey, Memory
 from heterotrain_operator.job.names import pod_selector, secret_name, service_name
-from heterotrain_operator.job.observed import Observed, PodSeen, TrainingSeen
+from heterotrain_operator.job.observed import Observed, PodSeen, TrainingSeen, Unreachable
 from heterotrain_operator.job.seen import NotAPodOfAJobError, is_ours, pod_seen
 from heterotrain_operator.kube import Json, Kube
 from heterotrain_operator.watch_ledger import Version, version_of
@@ -17,17 +17,27 @@ from heterotrain_operator.watch_ledger import Version, version_of
 logger = logging.getLogger(__name__)
 
 
+class Coordinators(Protocol):
+    """What is known of jobs' coordinators without asking them now; by the job's UID."""
+
+    def seen(self, job_uid: str) -> TrainingSeen | None:
+        """What the coordinator said last."""
+
+    def unreachable(self, job_uid: str) -> Unreachable | None:
+        """That it does not answer; `None`: it does, or was not tried yet."""
+
+
 async def observe(
     kube: Kube,
     key: JobKey,
     remember: Callable[[str], Memory],
-    training: Callable[[str], TrainingSeen | None],
+    coordinators: Coordinators,
     saw_pods: Callable[[str, Sequence[Version]], None],
 ) -> Observed | None:
     """See the job as it is now; `None`: there is none.
 
-    `remember` and `training` are asked with the job's UID; `saw_pods` is told which pods of it there are. Children are
-    read from the API each time, in parallel; Service and Secret without their content. Raises as `Kube` does.
+    `remember` and `coordinators` are asked with the job's UID; `saw_pods` is told which pods of it there are. Children
+    are read from the API each time, in parallel; Service and Secret without their content. Raises as `Kube` does.
     """
     job = await kube.get_job(*key)
     if job is None:
@@ -53,9 +63,10 @@ async def observe(
         service_present=_present(service_meta, uid),
         secret_present=_present(secret_meta, uid),
         foreign=tuple(dict.fromkeys([*strangers, *memory.foreign])),
-        training=training(uid),
+        training=coordinators.seen(uid),
         refusals=memory.refusals or None,
         answers=memory.answers,
+        unreachable=coordinators.unreachable(uid),
     )
 
 

@@ -75,6 +75,15 @@ class TrainingSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class Unreachable:
+    """The coordinator has been tried in vain, whether or not it ever answered."""
+
+    since: datetime
+    why: str
+    """What the last attempt met, in words."""
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """The job's object as stored (a dict as the API gives it), and its children in named buckets."""
 
@@ -90,8 +99,8 @@ class Observed:
     """The API server's answer to children that it refused to make in the pass before: name in the job -> message."""
     answers: tuple[Answer, ...] = ()
     """The coordinator's answers to requests sent in passes before, newest last."""
-    unreachable_since: datetime | None = None
-    """Since when the coordinator has been tried in vain; `None`: it answers, or was not tried yet."""
+    unreachable: Unreachable | None = None
+    """`None`: the coordinator answers, or was not tried yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ class Reconciler:
     async def run(self, key: JobKey) -> Pass:
         """One pass; raises what the outside raises, for the supervisor to judge."""
         world = self._world
-        observed = await observe(world.kube, key, lambda uid: self._memory(key, uid), world.links.seen, world.saw_pods)
+        observed = await observe(world.kube, key, lambda uid: self._memory(key, uid), world.links, world.saw_pods)
         if observed is None:
             self._forget(key)
             return Pass(gone=True)

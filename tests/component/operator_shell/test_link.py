@@ -132,6 +132,30 @@ async def test_a_coordinator_that_comes_back_is_found_again_and_its_last_state_i
     assert stage.wakes == 3
 
 
+async def test_a_coordinator_that_never_answers_is_told_of_once_with_since_when_and_why() -> None:
+    stage = Stage(link_backoff_seconds=0.02)
+    stage.keep()
+    await stage.until(lambda: stage.links.unreachable(JOB_UID) is not None)
+    said = stage.links.unreachable(JOB_UID)
+    assert said is not None
+    assert said.since == NOW
+    assert said.why.startswith("UNAVAILABLE: ")
+    await asyncio.sleep(0.2)  # several attempts more
+    assert stage.wakes == 1
+    await stage.links.close_all()
+
+
+async def test_once_it_answers_it_counts_as_reachable_and_anew_when_it_is_lost(stage: Stage) -> None:
+    stage.keep()
+    await stage.connected()
+    assert stage.links.unreachable(JOB_UID) is None
+    await stage.stop()
+    await stage.until(lambda: stage.links.unreachable(JOB_UID) is not None)
+    await stage.start()
+    await stage.connected()
+    assert stage.links.unreachable(JOB_UID) is None
+
+
 async def test_without_a_pod_nothing_is_connected_but_what_was_said_stays(stage: Stage) -> None:
     stage.keep()
     await stage.connected()

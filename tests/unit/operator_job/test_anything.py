@@ -32,7 +32,7 @@ from heterotrain_api.schema_check import check
 from heterotrain_api.status import HeteroTrainJobStatus
 from heterotrain_operator.job.decide import decide
 from heterotrain_operator.job.failures import fills
-from heterotrain_operator.job.observed import Answer, ContainerEnd, ContainerSeen, Observed, PodSeen
+from heterotrain_operator.job.observed import Answer, ContainerEnd, ContainerSeen, Observed, PodSeen, Unreachable
 from heterotrain_operator.job.view import read
 
 STATUS_SCHEMA = job_schema()["properties"]["status"]
@@ -139,7 +139,7 @@ OBSERVED = st.builds(
     ),
     refusals=st.sampled_from([None, {}, {"cpu-0": "exceeded quota: q"}, {"ps-0": "é" * 2000}]),
     answers=st.sampled_from([(), (Answer("a", False, "no"),), (Answer("", True, ""), Answer("b" * 99, True, ""))]),
-    unreachable_since=st.sampled_from([None, NOW - timedelta(minutes=1)]),
+    unreachable=st.sampled_from([None, Unreachable(NOW - timedelta(minutes=1), "UNAVAILABLE: é\n" * 99)]),
 )
 
 

@@ -35,6 +35,7 @@ from builders_operator import (
 from heterotrain_api.conditions import ConditionType, Reason
 from heterotrain_api.contract import Annotation
 from heterotrain_operator.job.decision import ApplyPlan, Decision, DeletePod, MakeSecret, SendCommand
+from heterotrain_operator.job.observed import Unreachable
 from heterotrain_rpc import control_pb2
 
 ACCEPTED, READY, TRAINING, PLAN, SUCCEEDED = ConditionType
@@ -51,6 +52,7 @@ class Case(NamedTuple):
 
 ALL_MADE = tuple(f"fashion-{name}-1" for name in PODS)
 ACCEPTED_STATUS = make_status((ACCEPTED, TRUE, Reason.VALID))
+REFUSED = Unreachable(ago(20), "UNAVAILABLE: connection refused")
 
 CASES = [
     Case(
@@ -396,8 +398,24 @@ def test_an_unreachable_coordinator_makes_training_unknown_and_keeps_the_figures
 def test_a_restarted_operator_that_cannot_reach_the_coordinator_says_so() -> None:
     job = make_job(status=written(30, pods=pods(), training=seen(make_state())))
     assert decided(job, pods()).status is None, "it has not tried yet"
-    tried = decided(job, pods(), unreachable_since=ago(20))
-    assert condition(tried, TRAINING)[:2] == ("Unknown", "CoordinatorUnreachable")
+    tried = decided(job, pods(), unreachable=REFUSED)
+    status, reason, message = condition(tried, TRAINING)
+    assert (status, reason) == ("Unknown", "CoordinatorUnreachable")
+    assert "connection refused" in message
+
+
+def test_a_coordinator_that_runs_and_never_answers_is_reported_once_its_pod_is_ready() -> None:
+    job = make_job(status=written(30, pods=pods()))
+    starting = decided(job, pods(make_pod("ps-0", ready=False)), unreachable=REFUSED)
+    assert condition(starting, TRAINING)[1] == "WaitingForWorkers"
+    ready = decided(job, pods(), unreachable=REFUSED)
+    assert condition(ready, TRAINING)[:2] == ("Unknown", "CoordinatorUnreachable")
+    assert [event.reason for event in ready.events] == ["CoordinatorUnreachable"]
+
+
+def test_a_coordinator_tried_in_vain_a_moment_ago_gets_a_pass_when_it_counts_as_unreachable() -> None:
+    job = make_job(status=written(30, pods=pods()))
+    assert decided(job, pods(), unreachable=Unreachable(ago(5), "connection refused")).wake_at == in_(10)
 
 
 def test_a_spec_made_invalid_during_training_does_not_end_it() -> None:
