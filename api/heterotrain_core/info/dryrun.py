@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -29,12 +29,18 @@ class DryRun:
     """By rule: the first thing that went wrong while it was applied."""
 
 
-def dryrun(rules: Sequence[ProcessingRule], samples: Sequence[Sample], now: float | None = None) -> DryRun:
+def dryrun(
+    rules: Sequence[ProcessingRule],
+    samples: Sequence[Sample],
+    now: float | None = None,
+    look: Callable[[], None] = lambda: None,
+) -> DryRun:
     """Replay `samples`, each at its own time, and see what is there at `now` (`None`: at the newest sample's time).
 
     With `now` an output whose newest value is stale by then is absent: none of its samples is given; samples after
     `now` are not there yet. Of two samples of one series and time the first counts. Raises `ValueError` for rules that
-    cannot be obeyed (a ring, a wrong parameter), naming the rule.
+    cannot be obeyed (a ring, a wrong parameter), naming the rule. `look` is called again and again and may raise, to
+    give up.
     """
     check_rules(rules)
     ttls = {metric.name: metric.ttl for rule in rules for metric in rule.metrics()}
@@ -48,6 +54,7 @@ def dryrun(rules: Sequence[ProcessingRule], samples: Sequence[Sample], now: floa
     errors: dict[str, str] = {}
     expires: dict[tuple[Entity, str], float] = {}
     for effects in _replay(processor, there, end):
+        look()
         derived += effects.derived
         events += effects.events
         errors = effects.errors | errors

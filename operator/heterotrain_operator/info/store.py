@@ -7,10 +7,12 @@ outcome, if it is no number, comes twice, comes late, or finds no room. Any thre
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import islice
 from threading import RLock
 from typing import Final
 
@@ -103,6 +105,8 @@ class Store:
         self._guessed: set[str] = set()
         """Metrics that nobody declared; forgotten with their last series."""
         self._entities: dict[Entity, _EntityEntry] = {}
+        self._in_order: Sequence[Entity] | None = None
+        """The entities by name; `None` once another one has come or one has gone."""
         self._by_metric: dict[str, dict[Entity, _Series]] = {}
         self._order: OrderedDict[tuple[Entity, str], _Series] = OrderedDict()
         """Series by their last change, the newest last."""
@@ -207,6 +211,40 @@ class Store:
                 if matches(glob, entity) and labels_match(labels or {}, entry.labels)
             ]
 
+    def names(self) -> Sequence[Entity]:
+        """All entities, in order; not to be changed."""
+        with self._lock:
+            if self._in_order is None:
+                self._in_order = sorted(self._entities)
+            return self._in_order
+
+    def keys(
+        self,
+        limit: int,
+        *,
+        after: tuple[str, str] | None = None,
+        glob: str = "*",
+        metrics: Collection[str] = (),
+        labels: Mapping[str, str] | None = None,
+        wanted: Callable[[Entity], bool] = lambda _: True,
+    ) -> list[tuple[Entity, str]]:
+        """Entity and metric of the first `limit` series after `after`, in order, that all the others mean.
+
+        No `metrics`: all. Costs what is looked at, not what there is: for reading in pages.
+        """
+        found: list[tuple[Entity, str]] = []
+        with self._lock:
+            entities = self.names()
+            first = 0 if after is None else bisect_left(entities, after[0])
+            for entity in islice(entities, first, None):
+                entry = self._entities[entity]
+                if matches(glob, entity) and labels_match(labels or {}, entry.labels) and wanted(entity):
+                    chosen = sorted(entry.series.keys() & metrics if metrics else entry.series)
+                    found += [(entity, name) for name in chosen if after is None or (entity, name) > after]
+                    if len(found) >= limit:
+                        break
+        return found[:limit]
+
     def latest(
         self, now: float, glob: str = "*", metric: str | None = None, labels: Mapping[str, str] | None = None
     ) -> list[Reading]:
@@ -285,6 +323,8 @@ class Store:
             self._guessed.add(known.name)
         ring = Ring(self.limits.samples_per_series, numeric=known.type.numeric)
         series = _Series(sample.entity, sample.metric, ring)
+        if sample.entity not in self._entities:
+            self._in_order = None
         self._by_metric.setdefault(sample.metric, {})[sample.entity] = series
         self._entities.setdefault(sample.entity, _EntityEntry()).series[sample.metric] = series
         self._order[sample.entity, sample.metric] = series
@@ -309,6 +349,7 @@ class Store:
         del entry.series[series.metric]
         if not entry.series:
             del self._entities[series.entity]
+            self._in_order = None
 
     def _chosen(self, glob: str, metric: str | None) -> Iterable[_Series]:
         if metric is not None:
