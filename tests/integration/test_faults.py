@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.api_proxy import ApiProxy, Seen
+from support.api_proxy import ApiProxy, Fault, Seen
 from support.control_plane import Namespace
 from support.operator_process import OperatorProcess
 from support.play import always, job, living_pods, owners, places, run, until, until_complete
@@ -80,6 +80,59 @@ def test_the_answer_to_a_status_write_is_lost(start_operator: Start, namespace: 
     uid = namespace.create("heterotrainjobs", job())["metadata"]["uid"]
     assert_exactly_right(namespace, uid)
     until("the event is sent all the same", lambda: namespace.list("events"))
+
+
+PASSING = {
+    "overload, in plain text": Fault(429, text="Too many requests, please try again later."),
+    "an internal error": Fault(500, reason="InternalError"),
+    "a load balancer without a server": Fault(503, text="<html>no backend</html>"),
+    "two that count against one quota": Fault(409, reason="Conflict"),
+}
+
+
+@pytest.mark.parametrize("fault", PASSING.values(), ids=PASSING)
+def test_an_error_that_passes_is_tried_again_and_is_no_refusal(
+    start_operator: Start, namespace: Namespace, proxy: ApiProxy, fault: Fault
+) -> None:
+    failed: list[Seen] = []
+
+    def once_each(seen: Seen) -> Fault | None:
+        """The first create of each kind, the second pod, the first list of pods and the first status write fail."""
+        key = (seen.method, seen.resource)
+        before = [(f.method, f.resource) for f in failed].count(key)
+        writes = seen.method in ("POST", "PUT") and before == 0
+        if seen.watch or seen.resource == "events" or not (writes or (key == ("GET", "pods") and before == 0)):
+            return None
+        failed.append(seen)
+        return fault
+
+    start_operator()
+    until("the operator listens", lambda: [seen for seen in proxy.seen if seen.watch])
+    proxy.instead = once_each
+    uid = namespace.create("heterotrainjobs", job())["metadata"]["uid"]
+
+    assert_exactly_right(namespace, uid)
+    until("that is told", lambda: _events(namespace, "PodsCreated"))
+    assert [(f.method, f.resource) for f in failed] == [
+        ("GET", "pods"),
+        ("POST", "secrets"),
+        ("POST", "services"),
+        ("PUT", "heterotrainjobs/status"),
+        ("POST", "pods"),
+    ]
+    assert {event["reason"] for event in namespace.list("events")} == {"PodsCreated"}
+
+
+def test_an_expired_page_of_a_list_is_listed_anew(start_operator: Start, namespace: Namespace, proxy: ApiProxy) -> None:
+    gone = iter([Fault(410, reason="Expired")] * 3)
+    start_operator()
+    until("the operator listens", lambda: [seen for seen in proxy.seen if seen.watch])
+    proxy.instead = lambda seen: (
+        next(gone, None) if seen.method == "GET" and not seen.watch and seen.resource == "pods" else None
+    )
+    uid = namespace.create("heterotrainjobs", job())["metadata"]["uid"]
+    assert_exactly_right(namespace, uid)
+    assert next(gone, None) is None
 
 
 def test_frozen_connections_are_left_for_new_ones(start_operator: Start, namespace: Namespace, proxy: ApiProxy) -> None:

@@ -40,6 +40,23 @@ class Seen:
         return "/".join([rest[0], *rest[2:]])
 
 
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """An answer that does not come from the API server."""
+
+    status: int
+    text: str = ""
+    """Of a server in between; empty: a `Status` with `reason`, as the API server answers."""
+    reason: str = ""
+
+    def answer(self) -> web.Response:
+        """As it goes over the wire."""
+        if self.text:
+            return web.Response(status=self.status, text=self.text)
+        body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": f"fault: {self.reason}"}
+        return web.json_response(body | {"reason": self.reason, "code": self.status}, status=self.status)
+
+
 @dataclass(slots=True)
 class ApiProxy:
     """Forwards to the API server; what is set here holds for requests from then on."""
@@ -50,6 +67,8 @@ class ApiProxy:
     after_write: Callable[[Seen, int], bool] | None = None
     """Called after the API server has done a write, with the number of writes of its method and resource, counted from
     1; true: the answer is lost."""
+    instead: Callable[[Seen], Fault | None] | None = None
+    """Asked before a request is passed on: a fault is answered in its place."""
     withhold_watches: bool = False
     """Watches that are open pass nothing any more, other requests are answered."""
     port: int = 0
@@ -111,6 +130,10 @@ class ApiProxy:
             return self._lose(request)
 
     async def _forward(self, request: web.Request, seen: Seen) -> web.StreamResponse:
+        if self.instead is not None and (fault := self.instead(seen)) is not None:
+            seen.status = fault.status
+            self.seen.append(seen)
+            return fault.answer()
         headers = {key: value for key, value in request.headers.items() if key.lower() not in HOP_BY_HOP}
         body = await request.read()
         session: aiohttp.ClientSession = self._must(self._session)

@@ -40,6 +40,8 @@ class Outcome:
 
     refusals: dict[str, str] = field(default_factory=dict)
     """Its own words, by name in the job; ``secret`` and ``service`` for those two."""
+    passing: set[str] = field(default_factory=set)
+    """Those of `refusals` that may be another answer the next time: the API server, or a webhook, was in trouble."""
     foreign: list[str] = field(default_factory=list)
     """What we need and others have, as ``kind/name``."""
     error: Exception | None = None
@@ -49,6 +51,7 @@ class Outcome:
         """Keep what the API server said, so that the status can; a server error may pass by itself."""
         self.refusals[name] = error.message
         if not error.is_refusal:
+            self.passing.add(name)
             self.error = error
 
 
@@ -68,7 +71,7 @@ async def carry_out(decision: Decision, observed: Observed, tools: Tools, now: d
     outcome = Outcome()
     if await _make_shared(decision, observed, tools, now, outcome):
         await _make_pods(decision.make, observed.job, tools, outcome)
-    await _delete_pods(decision, observed.job, tools)
+    await _delete_pods(decision, observed.job, tools, outcome)
     for request in decision.requests:
         tools.send(request)
     await _write_status(decision, observed, tools)
@@ -167,13 +170,18 @@ async def _make_pod(make: MakePod, job: Mapping[str, Any], kube: Kube) -> list[s
     return taken
 
 
-async def _delete_pods(decision: Decision, job: Mapping[str, Any], tools: Tools) -> None:
+async def _delete_pods(decision: Decision, job: Mapping[str, Any], tools: Tools, outcome: Outcome) -> None:
+    """What the API server will not delete must not keep the status from being written: tried again after that."""
     namespace = job["metadata"]["namespace"]
     slots = asyncio.Semaphore(tools.concurrent_creates)
 
     async def one(name: str, uid: str, why: str) -> None:
         async with slots:
-            await tools.kube.delete_pod(namespace, name, uid)
+            try:
+                await tools.kube.delete_pod(namespace, name, uid)
+            except ApiError as error:
+                outcome.error = error
+                return
             logger.info("Pod %s/%s was deleted: %s.", namespace, name, why)
 
     await _all([one(pod.name, pod.uid, pod.why) for pod in decision.delete])

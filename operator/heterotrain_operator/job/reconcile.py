@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from heterotrain_operator.job.carry_out import Outcome, Request, Tools, carry_out
 from heterotrain_operator.job.decision import Decision
 from heterotrain_operator.job.event_log import EventLog
-from heterotrain_operator.job.memory import JobKey, Memory
+from heterotrain_operator.job.memory import JobKey, Memory, worth_saying
 from heterotrain_operator.job.names import secret_name
 from heterotrain_operator.job.observe import observe
 from heterotrain_operator.job.observed import Observed
@@ -96,9 +96,10 @@ class Reconciler:
     def _remember(self, memory: Memory, outcome: Outcome) -> bool:
         """Keep the outcome; true if it says something that the status does not say yet."""
         foreign = tuple(sorted(outcome.foreign))
-        news = dict(memory.refusals) != outcome.refusals or memory.foreign != foreign
-        memory.refusals, memory.foreign = outcome.refusals, foreign
-        return news and bool(outcome.refusals or foreign)
+        refusals = worth_saying(outcome.refusals, outcome.passing, memory.failed)
+        news = dict(memory.refusals) != refusals or memory.foreign != foreign
+        memory.refusals, memory.foreign, memory.failed = refusals, foreign, frozenset(outcome.passing)
+        return news and bool(refusals or foreign)
 
     def _explain(self, key: JobKey, decision: Decision) -> None:
         changed = self._rungs.get(key) != decision.why

@@ -201,12 +201,24 @@ async def test_a_refused_pod_is_remembered_and_holds_up_neither_its_siblings_nor
     assert stage.kube.objects["heterotrainjobs", "fashion"]["status"] == STATUS
 
 
+@pytest.mark.parametrize("error", [refusal(), ApiError(500, "InternalError", "etcd has no leader")])
+async def test_a_pod_that_cannot_be_deleted_keeps_neither_status_nor_events_back_and_is_tried_again(
+    error: ApiError,
+) -> None:
+    stage = Stage()
+    stage.kube.before = fail_on("delete pods/fashion-cpu-9", error)
+    outcome = await stage.play(FULL)
+    assert outcome == Outcome(error=error)
+    assert stage.kube.objects["heterotrainjobs", "fashion"]["status"] == STATUS
+    assert len(stage.kube.names("events")) == 1
+
+
 async def test_a_webhook_that_fails_is_said_and_is_worth_a_retry() -> None:
     stage = Stage()
     error = ApiError(500, "InternalError", "failed calling webhook")
     stage.kube.before = fail_on("create pods/fashion-ps", error)
     outcome = await stage.play(FULL)
-    assert outcome == Outcome(refusals={"ps-0": "failed calling webhook"}, error=error)
+    assert outcome == Outcome(refusals={"ps-0": "failed calling webhook"}, passing={"ps-0"}, error=error)
 
 
 @pytest.mark.parametrize("kind", ["secret", "service"])

@@ -172,7 +172,7 @@ async def test_a_job_that_is_gone_is_forgotten() -> None:
     assert (stage.links.closed, stage.forgotten) == ([UID], [UID])
 
 
-async def test_a_server_error_on_a_child_is_raised_after_the_status_was_written() -> None:
+async def test_a_server_error_on_a_child_is_raised_after_the_status_was_written_and_said_once_it_lasts() -> None:
     stage = Stage([Decision(make=(MakePod("cpu-0", make_pod()),), status={"state": "Starting"})])
 
     def fail(verb: str, resource: str, _name: str) -> None:
@@ -183,6 +183,25 @@ async def test_a_server_error_on_a_child_is_raised_after_the_status_was_written(
     with pytest.raises(ApiError, match="webhook down"):
         await stage.play()
     assert stage.kube.objects["heterotrainjobs", "fashion"]["status"] == {"state": "Starting"}
-    with pytest.raises(ApiError):
+    for _ in range(2):
+        with pytest.raises(ApiError):
+            await stage.play()
+    assert [observed.refusals for observed in stage.seen] == [None, None, {"cpu-0": "webhook down"}]
+
+
+async def test_a_server_error_that_passes_is_never_said() -> None:
+    stage = Stage([Decision(make=(MakePod("cpu-0", make_pod()),))])
+    outages = [True, False, True, False]
+
+    def fail(verb: str, resource: str, name: str) -> None:
+        if (verb, resource) == ("create", "pods"):
+            stage.kube.objects.pop((resource, name), None)
+            if outages.pop(0):
+                raise ApiError(503, "ServiceUnavailable", "etcd has no leader")
+
+    stage.kube.before = fail
+    for _ in range(2):
+        with pytest.raises(ApiError):
+            await stage.play()
         await stage.play()
-    assert stage.seen[-1].refusals == {"cpu-0": "webhook down"}
+    assert [observed.refusals for observed in stage.seen] == [None] * 4
