@@ -144,6 +144,8 @@ class Driver:
                 self.later(ev.Committed(effect.version))
             case out.Export() if not self.hold_exports:
                 self.later(ev.Exported(effect.file, f"/out/{effect.file}"))
+            case out.SaveCheckpoint(progress=progress) if not self.hold_exports:
+                self.later(ev.CheckpointSaved(progress.version, f"/out/checkpoints/{progress.version}"))
             case out.Send():
                 self._hear(self.scripts[effect.worker], effect.message)
 

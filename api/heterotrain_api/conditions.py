@@ -68,6 +68,9 @@ class Reason(StrEnum):
     WORKER_DRAINED = "WorkerDrained"
     WORKER_FINISHED = "WorkerFinished"
     CHECKPOINT_SAVED = "CheckpointSaved"
+    CHECKPOINT_FAILED = "CheckpointFailed"
+    CHECKPOINT_UNUSABLE = "CheckpointUnusable"
+    RESTORED = "Restored"
     # Good ends.
     SUCCEEDED = "Succeeded"
     EPOCHS_COMPLETED = "EpochsCompleted"
@@ -187,7 +190,20 @@ REASONS: Final[dict[Reason, ReasonDoc]] = {
     ),
     Reason.WORKER_DRAINED: ReasonDoc("A worker finished what it was granted and left as asked.", ""),
     Reason.WORKER_FINISHED: ReasonDoc("A worker's script ended without error.", ""),
-    Reason.CHECKPOINT_SAVED: ReasonDoc("The parameters of the present version were written.", ""),
+    Reason.CHECKPOINT_SAVED: ReasonDoc("The whole state of the training at one version was written.", ""),
+    Reason.CHECKPOINT_FAILED: ReasonDoc(
+        "A checkpoint could not be written; the training goes on, and the checkpoints before it are as they were.",
+        "Check space and rights of spec.output.volume.",
+    ),
+    Reason.CHECKPOINT_UNUSABLE: ReasonDoc(
+        "A checkpoint is damaged or not whole, so the one before it was taken.",
+        "Look at the file that the message names; what the disk damaged once it may damage again.",
+    ),
+    Reason.RESTORED: ReasonDoc(
+        "A part of the job was lost and the training has gone back to a checkpoint; the message says how many rounds"
+        " that cost.",
+        "If it happens often, look at what ended the part that was lost; spec.checkpoint bounds what a loss costs.",
+    ),
     Reason.SUCCEEDED: ReasonDoc("The training ended as asked for and the model is saved.", ""),
     Reason.EPOCHS_COMPLETED: ReasonDoc("The last epoch of the script is over.", ""),
     Reason.ROUNDS_REACHED: ReasonDoc("spec.stop.rounds was reached.", ""),

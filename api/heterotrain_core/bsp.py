@@ -22,6 +22,7 @@ class BspPolicy(Policy):
         *,
         rounds_ahead: int = 1,
         max_rounds: int | None = None,
+        version: int = 0,
     ) -> None:
         """See `Policy`."""
-        super().__init__(Bsp(), plan, names, cursor, rounds_ahead=rounds_ahead, max_rounds=max_rounds)
+        super().__init__(Bsp(), plan, names, cursor, rounds_ahead=rounds_ahead, max_rounds=max_rounds, version=version)

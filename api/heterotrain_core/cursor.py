@@ -21,16 +21,25 @@ class DataCursor:
     Memory follows the number of gaps, not the number of samples.
     """
 
-    def __init__(self, dataset_size: int, epochs: int) -> None:
-        """Raise `ValueError` if there is no sample or no epoch."""
+    def __init__(self, dataset_size: int, epochs: int, *, epoch: int = 0, used: Sequence[tuple[int, int]] = ()) -> None:
+        """Begin in `epoch`, of which the positions `used` (see `used`) are committed already.
+
+        Raises `ValueError` if there is no sample or no epoch, or if `epoch` or `used` cannot be.
+        """
         if dataset_size < 1:
             raise ValueError(f"dataset_size must be at least 1, not {dataset_size}: the dataset is empty")
         if epochs < 1:
             raise ValueError(f"epochs must be at least 1, not {epochs}")
         self._dataset_size = dataset_size
         self._epochs = epochs
-        self._epoch = 0
+        if not 0 <= epoch < epochs:
+            raise ValueError(f"epoch must be 0 to {epochs - 1}, not {epoch}")
+        self._epoch = epoch
         self._free = Intervals([(0, dataset_size)])
+        for start, stop in used:
+            if not (start < stop and self._free.covers(start, stop)):
+                raise ValueError(f"used positions [{start}, {stop}) are not inside the epoch, or doubled")
+            self._free.remove(start, stop)
         self._held = Intervals([])
 
     @property
@@ -62,6 +71,15 @@ class DataCursor:
     def committed(self) -> int:
         """Samples of the epoch that commits have used."""
         return self._dataset_size - self._free.total - self._held.total
+
+    @property
+    def used(self) -> tuple[tuple[int, int], ...]:
+        """Positions of the epoch that commits have used, as sorted half-open intervals."""
+        unused = Intervals(self._free.pairs())
+        for start, stop in self._held.pairs():
+            unused.add(start, stop)
+        edges = [0, *(edge for pair in unused.pairs() for edge in pair), self._dataset_size]
+        return tuple((a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b)
 
     @property
     def is_epoch_over(self) -> bool:

@@ -28,6 +28,10 @@ class Intervals:
         self._starts[low:high] = [start]
         self._stops[low:high] = [stop]
 
+    def pairs(self) -> list[tuple[int, int]]:
+        """The intervals, ascending."""
+        return list(zip(self._starts, self._stops, strict=True))
+
     def covers(self, start: int, stop: int) -> bool:
         """Whether all of an interval is in the set."""
         i = bisect_right(self._starts, start) - 1

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from heterotrain_core.event_log import EventLog
 from heterotrain_core.members import Member
 from heterotrain_core.negotiation import Negotiation
 from heterotrain_core.plan import check_plan, complete_plan, derive_plan, reachable_total
+from heterotrain_core.progress import Progress
 from heterotrain_core.rounds import Rounds
 from heterotrain_core.run_effects import AnswerCommand, AnswerPlan, Effect, PlanProposal, Refusal, Send
 from heterotrain_core.run_events import DrainCommanded, PlanAnswered, PlanRequested
@@ -22,7 +25,8 @@ class PlanDesk:
     Raises `ValueError` if the configuration's start shares are no valid plan.
     """
 
-    def __init__(self, config: RunConfig, log: EventLog) -> None:
+    def __init__(self, config: RunConfig, log: EventLog, restored: Progress | None = None) -> None:
+        """The plan of `restored` goes on if it fits the job's workers and batch as they are now."""
         self._config = config
         self._log = log
         self._bounds = {w.name: w.bounds for w in config.workers}
@@ -38,6 +42,17 @@ class PlanDesk:
         )
         if faults:
             raise ValueError("start shares: " + "; ".join(str(f) for f in faults))
+        if restored is not None:
+            self.start = self._restored_plan(restored.plan)
+
+    def _restored_plan(self, plan: Plan) -> Plan:
+        config, names = self._config, list(self._bounds)
+        total, grain = config.global_batch_size, config.batch_grain
+        faults = check_plan(plan, bounds=self._bounds, grain=grain, total=total, live=names, current_generation=0)
+        if not faults:
+            return plan
+        # Other workers, another batch, or a worker that had left: its shares mean nothing now.
+        return replace(self.start, generation=plan.generation + 1)
 
     @property
     def deadline(self) -> float | None:

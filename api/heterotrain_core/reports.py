@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from heterotrain_core.event_log import EventLog
 from heterotrain_core.run_values import RunReason
@@ -15,9 +16,9 @@ MAX_REPORTED = 100
 class Reports:
     """The newest value of each name."""
 
-    def __init__(self, log: EventLog) -> None:
+    def __init__(self, log: EventLog, values: Mapping[str, float] = MappingProxyType({})) -> None:
         self._log = log
-        self._values: dict[str, float] = {}
+        self._values: dict[str, float] = dict(values)
 
     @property
     def values(self) -> dict[str, float]:

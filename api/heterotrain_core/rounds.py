@@ -6,11 +6,12 @@ Workers are ordinals here. Raises `RunFault` when a worker does what the protoco
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from heterotrain_core.agreement import RoundSettings, common_absent, settle
 from heterotrain_core.bsp import BspPolicy
 from heterotrain_core.cursor import DataCursor
+from heterotrain_core.progress import Progress
 from heterotrain_core.run_effects import CommitRound, Effect, GradientKey, Send, Work
 from heterotrain_core.run_events import Done
 from heterotrain_core.run_values import Manifest, RunConfig, RunFault, RunReason
@@ -39,21 +40,30 @@ class _Seat:
 class Rounds:
     """One training from first grant to last commit."""
 
-    def __init__(self, config: RunConfig, manifest: Manifest, epochs: int, plan: Plan) -> None:
+    def __init__(
+        self, config: RunConfig, manifest: Manifest, epochs: int, plan: Plan, restored: Progress | None = None
+    ) -> None:
+        """Begin at the beginning, or where `restored` stands (which fits the manifest)."""
         self._config = config
         self._manifest = manifest
-        self._cursor = DataCursor(manifest.dataset_size, epochs)
+        self._restored = restored
+        self._cursor = _cursor(manifest, epochs, restored)
         self._seats = [_Seat(w.name) for w in config.workers]
-        self.policy = BspPolicy(plan, [w.name for w in config.workers], self._cursor, max_rounds=config.stop.rounds)
-        self.epochs = epochs
-        self.committed = 0
+        self.committed = restored.version if restored is not None else 0
         """Newest version that all shards have published."""
+        self.policy = BspPolicy(
+            plan,
+            [w.name for w in config.workers],
+            self._cursor,
+            max_rounds=config.stop.rounds,
+            version=self.committed,
+        )
+        self.epochs = epochs
         self._pending_samples: deque[int] = deque()
         self._dones: dict[tuple[int, int], Done] = {}
         self._refused: list[Done] = []
         self._discard: list[GradientKey] = []
-        self._settings = RoundSettings(manifest.groups, None)
-        self._pinned: list[int] = []
+        self._settings = RoundSettings(restored.groups if restored is not None else manifest.groups, None)
 
     @property
     def epoch(self) -> int:
@@ -105,6 +115,9 @@ class Rounds:
         for worker, incarnation in enumerate(incarnations):
             if incarnation is not None:
                 self._seats[worker].incarnation = incarnation
+                ended = self._restored.ended_epoch if self._restored is not None else None
+                if ended is not None:
+                    effects += self._carry_out([EpochEnd(worker, ended, self.committed)])
                 effects += self._carry_out(self.policy.on_join(worker, now))
         return effects
 
@@ -171,13 +184,22 @@ class Rounds:
         """Open no further rounds."""
         return self._carry_out(self.policy.on_stop(reason, now))
 
-    def pin(self, version: int) -> None:
-        """Keep the newest decided version until `unpin`, for an export."""
-        self._pinned.append(version)
-
-    def unpin(self, version: int) -> None:
-        """The export is over."""
-        self._pinned.remove(version)
+    def progress(self, training_seconds: float, evaluation_seconds: float, reported: Mapping[str, float]) -> Progress:
+        """Where the training stands at the newest decided version; what was granted beyond it is free."""
+        return Progress(
+            version=self.policy.version,
+            epoch=self._cursor.epoch,
+            used=self._cursor.used,
+            manifest=self._manifest,
+            groups=self._settings.groups,
+            plan=self.policy.plan,
+            global_batch_size=self._config.global_batch_size,
+            seed=self._config.seed,
+            training_seconds=training_seconds,
+            evaluation_seconds=evaluation_seconds,
+            reported=dict(reported),
+            schedule_step=self._step(self._cursor.epoch, self._cursor.committed),
+        )
 
     def published(self, version: int) -> int:
         """All shards have published ``version + 1``; returns the samples of that round."""
@@ -243,4 +265,13 @@ class Rounds:
         decided version (> `version`) or one to come.
         """
         named = {v for seat in self._seats for v, _ in seat.named}
-        return tuple(sorted(v for v in named.union(self._pinned) if v <= version))
+        return tuple(sorted(v for v in named if v <= version))
+
+
+def _cursor(manifest: Manifest, epochs: int, restored: Progress | None) -> DataCursor:
+    if restored is None:
+        return DataCursor(manifest.dataset_size, epochs)
+    try:
+        return restored.cursor(epochs)
+    except ValueError as error:
+        raise RunFault(RunReason.SCRIPTS_DIFFER, str(error)) from error

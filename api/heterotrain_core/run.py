@@ -17,9 +17,11 @@ from heterotrain_core.evaluation import EvaluationBoard
 from heterotrain_core.event_log import EventLog, printable
 from heterotrain_core.members import Member, Members
 from heterotrain_core.plan_desk import PlanDesk
+from heterotrain_core.progress import Progress
 from heterotrain_core.reports import Reports
 from heterotrain_core.rounds import Rounds
 from heterotrain_core.run_ends import answer_after_end, fault_of
+from heterotrain_core.run_starts import first_progress
 from heterotrain_core.run_state import RunView, view_worker
 from heterotrain_core.run_values import Outcome, Phase, RunConfig, RunFault, RunReason, WorkerPhase
 from heterotrain_core.saving import Saving
@@ -33,22 +35,28 @@ _STALL_FRACTION = 0.25
 
 
 class TrainingRun:
-    """One job from the first join to `Finish`. Raises `ValueError` if the start shares are no valid plan."""
+    """One term of a job: from the first join to `Finish`. Raises `ValueError` if the start shares are no valid plan.
 
-    def __init__(self, config: RunConfig, now: float) -> None:
+    `restored`: the checkpoint that it goes on from. `log`: that of the term before, which it continues.
+    """
+
+    def __init__(
+        self, config: RunConfig, now: float, *, restored: Progress | None = None, log: EventLog | None = None
+    ) -> None:
         self._config = config
-        self._log = EventLog(now)
+        self._restored = restored
+        self._log = log or EventLog(now)
         self._members = Members(
             config.workers, protocol_version=config.protocol_version, lease_seconds=config.lease_seconds
         )
-        self._setup = SetupStage(self._members)
-        self._plans = PlanDesk(config, self._log)
+        self._setup = SetupStage(self._members, config.seed, restored)
+        self._plans = PlanDesk(config, self._log, restored)
         self._evaluations = EvaluationBoard()
-        self._saving = Saving(config.model_file, self._log)
+        self._saving = Saving(config.model_file, self._log, config.checkpoint, self._first_version)
         self._totals = RoundTelemetry()
         self._rounds: Rounds | None = None
         self._stopping: tuple[RunReason, str] | None = None
-        self._reports = Reports(self._log)
+        self._reports = Reports(self._log, restored.reported if restored is not None else {})
         self._lease_check = math.inf
         self._outcome: Outcome | None = None
 
@@ -77,6 +85,7 @@ class TrainingRun:
         limit, began = self._config.stop.seconds, self._totals.began
         return min(
             self._lease_check,
+            self._saving.next_timer if self.phase is Phase.TRAINING else math.inf,
             math.inf if self._plans.deadline is None else self._plans.deadline,
             math.inf if limit is None or began is None or self._stopping is not None else began + limit,
         )
@@ -101,7 +110,7 @@ class TrainingRun:
             message=message,
             epoch=rounds.epoch if rounds is not None else 0,
             epochs=next((m.epochs for m in self._members if m.epochs is not None), 0),
-            version=rounds.committed if rounds is not None else 0,
+            version=rounds.committed if rounds is not None else self._first_version,
             samples=totals.samples,
             dataset_size=self._setup.manifest.dataset_size if self._setup.manifest is not None else 0,
             rounds_planned=rounds.planned if rounds is not None else 0,
@@ -153,11 +162,16 @@ class TrainingRun:
             case ev.CheckpointCommanded():
                 if not self._setup.published:
                     return [out.AnswerCommand(event.request, False, "there are no parameters yet")]
-                return self._saving.checkpoint(event.request, self._rounds)
+                return self._saving.checkpoint(self._progress_now(now), now, event.request)
+            case ev.CheckpointSaved():
+                return self._saving.saved(event, now)
+            case ev.CheckpointFailed():
+                return self._saving.failed(event, now)
             case ev.Exported():
-                return self._saving.exported(event, self._rounds, now)
+                self._saving.exported(event, now)
+                return []
             case ev.ExportFailed():
-                return self._saving.failed(event, self._rounds, now)
+                raise RunFault(RunReason.SAVE_FAILED, f"the model could not be saved: {event.reason}")
             case ev.Aborted():
                 raise RunFault(event.reason, event.message)
             case _:
@@ -225,8 +239,12 @@ class TrainingRun:
         effects: Effects = []
         if rounds.policy.end_reason is not None:
             effects += self._plans.cancel("training is over", now)
+        if self._saving.is_due(rounds.policy.version, now) and rounds.policy.end_reason is None:
+            effects += self._saving.checkpoint(self._progress_now(now), now)
         if rounds.over:
             self._totals.end(now)
+            if self._saving.wants_last(rounds.committed):
+                effects += self._saving.checkpoint(self._progress_now(now), now)
             effects += self._saving.final(rounds.committed)
         if self._saving.model and self._saving.idle and not self._members.present():
             effects += self._finish(*self._good_end(rounds), now)
@@ -245,13 +263,14 @@ class TrainingRun:
         return [out.Send(member.name, out.Welcome(member.ordinal, member.incarnation, member.spec.bounds))]
 
     def _begin(self, agreed: Agreed, now: float) -> Effects:
-        self._rounds = Rounds(self._config, agreed.manifest, agreed.epochs, self._plans.start)
+        restored = self._restored
+        self._rounds = Rounds(self._config, agreed.manifest, agreed.epochs, self._plans.start, restored)
         for member in agreed.workers:
             member.phase = WorkerPhase.TRAINING
-        self._totals.begin(now)
-        self._log.add(RunReason.STARTED, f"training begins with {len(agreed.workers)} workers", now)
-        for version in self._saving.versions:
-            self._rounds.pin(version)
+        self._totals.begin(now, restored)
+        self._saving.begin(now)
+        begins = "begins" if restored is None else f"goes on from version {restored.version}"
+        self._log.add(RunReason.STARTED, f"training {begins} with {len(agreed.workers)} workers", now)
         return self._rounds.begin([m.incarnation if m.present else None for m in self._members], now)
 
     # --- training -------------------------------------------------------------------------------------------------
@@ -340,6 +359,18 @@ class TrainingRun:
                 f"worker {caller} calls session.evaluate in round {self._rounds.policy.version} while worker {other} "
                 "waits for its gradient: all workers must evaluate at the same places of the script",
             )
+
+    # --- checkpoints ----------------------------------------------------------------------------------------------
+
+    @property
+    def _first_version(self) -> int:
+        return self._restored.version if self._restored is not None else 0
+
+    def _progress_now(self, now: float) -> Progress:
+        if self._rounds is not None:
+            totals = self._totals
+            return self._rounds.progress(totals.training_seconds(now), totals.evaluation_seconds, self._reports.values)
+        return self._restored or first_progress(self._config, self._setup.manifest, self._plans.start)
 
     # --- leaving and ending ---------------------------------------------------------------------------------------
 

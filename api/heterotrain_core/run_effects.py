@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from heterotrain_core.progress import Progress
 from heterotrain_core.run_values import Clip, Manifest, Outcome
 from heterotrain_core.types import Bounds, EpochEnd, Grant, Plan, TrainingEnd
 
@@ -21,9 +22,10 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class ManifestAccepted:
-    """The model is agreed; with `push_initial_values` this worker gives the values."""
+    """The model is agreed; with `push_initial_values` this worker gives the values, else it pulls `version`."""
 
     push_initial_values: bool
+    version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,16 @@ class Export:
 
 
 @dataclass(frozen=True, slots=True)
+class SaveCheckpoint:
+    """Once `progress.version` is published, before the next commit: have all shards hold it, and shard 0 write it.
+
+    Answered by `CheckpointSaved` or `CheckpointFailed`; commits go on meanwhile.
+    """
+
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """Who refused a plan and why; no worker: the coordinator."""
 
@@ -167,6 +179,6 @@ class Finish:
 
 
 Effect: TypeAlias = (
-    Send | RefuseJoin | Dismiss | ConfigureShards | PublishInitial | CommitRound | Export | AnswerPlan | AnswerCommand
-    | Finish
+    Send | RefuseJoin | Dismiss | ConfigureShards | PublishInitial | CommitRound | Export | SaveCheckpoint | AnswerPlan
+    | AnswerCommand | Finish
 )  # fmt: skip

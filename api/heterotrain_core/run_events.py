@@ -41,7 +41,7 @@ class ShardsWaited:
 
 @dataclass(frozen=True, slots=True)
 class ShardsConfigured:
-    """All shards have laid out the model."""
+    """All shards have laid out the model; when the job goes on from a checkpoint, they hold its version too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class DrainCommanded:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointCommanded:
-    """Write the parameters of the present version beside the final model."""
+    """Make a checkpoint of the newest version."""
 
     request: int
 
@@ -210,6 +210,22 @@ class ExportFailed:
     """Shard 0 could not write `file`."""
 
     file: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSaved:
+    """The checkpoint of `version` is whole and on disk, in the folder `path`."""
+
+    version: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFailed:
+    """The checkpoint of `version` could not be written; older ones are as they were."""
+
+    version: int
     reason: str
 
 
@@ -236,5 +252,6 @@ WorkerEvent: TypeAlias = (
 )  # fmt: skip
 RunEvent: TypeAlias = (
     WorkerEvent | Joined | ShardsWaited | ShardsConfigured | InitialPublished | Committed | PlanRequested | TimerFired
-    | StopCommanded | DrainCommanded | CheckpointCommanded | Exported | ExportFailed | ShardFailed | Aborted
+    | StopCommanded | DrainCommanded | CheckpointCommanded | Exported | ExportFailed | CheckpointSaved
+    | CheckpointFailed | ShardFailed | Aborted
 )  # fmt: skip

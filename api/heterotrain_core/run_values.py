@@ -76,6 +76,9 @@ class RunReason(StrEnum):
     PLAN_REFUSED = "PlanRefused"
     REPORT_IGNORED = "ReportIgnored"
     CHECKPOINT_SAVED = "CheckpointSaved"
+    CHECKPOINT_FAILED = "CheckpointFailed"
+    CHECKPOINT_UNUSABLE = "CheckpointUnusable"
+    RESTORED = "Restored"
     MODEL_SAVED = "ModelSaved"
 
 
@@ -112,6 +115,14 @@ class StopLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointPolicy:
+    """When checkpoints are made without a command, and at the end; `None`: not for that reason."""
+
+    rounds: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RunConfig:
     """What is fixed before the first worker joins."""
 
@@ -124,6 +135,9 @@ class RunConfig:
     """A worker silent for so long is lost."""
     model_file: str = "model.safetensors"
     term: int = 1
+    seed: int = 0
+    checkpoint: CheckpointPolicy | None = None
+    """`None`: checkpoints on command only."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from heterotrain_core.agreement import manifest_difference, manifest_fault
 from heterotrain_core.members import Member, Members
+from heterotrain_core.progress import Progress
 from heterotrain_core.run_effects import ConfigureShards, Effect, ManifestAccepted, PublishInitial, Send
 from heterotrain_core.run_values import Manifest, RunFault, RunReason, WorkerPhase
 
@@ -22,8 +23,11 @@ class Agreed:
 class SetupStage:
     """The first manifest wins; its worker pushes the values, the others must match. Raises `RunFault`."""
 
-    def __init__(self, members: Members) -> None:
+    def __init__(self, members: Members, seed: int = 0, restored: Progress | None = None) -> None:
+        """With `restored` nobody pushes initial values: the shards take them from the checkpoint."""
         self._members = members
+        self._seed = seed
+        self._restored = restored
         self.manifest: Manifest | None = None
         self._giver: str | None = None
         self._configured = False
@@ -39,6 +43,11 @@ class SetupStage:
         fault = manifest_fault(manifest)
         if fault is not None:
             raise RunFault(RunReason.MODEL_MISMATCH, f"model of worker {member.name}: {fault}")
+        mismatch = self._restored.mismatch(manifest, self._seed) if self._restored is not None else None
+        if mismatch is not None:
+            raise RunFault(
+                RunReason.MODEL_MISMATCH, f"worker {member.name} cannot go on from the checkpoint: {mismatch}"
+            )
         if self.manifest is None:
             self.manifest, self._giver = manifest, member.name
             return [ConfigureShards(manifest)]
@@ -46,14 +55,20 @@ class SetupStage:
         if difference is not None:
             message = f"the model of worker {member.name} differs from that of worker {self._giver}: {difference}"
             raise RunFault(RunReason.MODEL_MISMATCH, message)
-        return [Send(member.name, ManifestAccepted(False))] if self._configured else []
+        return [self._accept(member)] if self._configured else []
 
     def configured(self) -> list[Effect]:
         """All shards have laid the model out: whoever matched may go on."""
         self._configured = True
         self.shards_waited = ()
         matched = [m for m in self._members.present() if m.manifest is not None]
-        return [Send(m.name, ManifestAccepted(m.name == self._giver)) for m in matched]
+        self.published = self._restored is not None
+        return [self._accept(m) for m in matched]
+
+    def _accept(self, member: Member) -> Effect:
+        if self._restored is not None:
+            return Send(member.name, ManifestAccepted(False, self._restored.version))
+        return Send(member.name, ManifestAccepted(member.name == self._giver and not self.published))
 
     def values_pushed(self, member: Member) -> list[Effect]:
         """The initial values are on all shards."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
+from heterotrain_core.progress import Progress
 from heterotrain_core.run_values import Timings
 
 WINDOW = 20
@@ -73,11 +74,15 @@ class RoundTelemetry:
         self._evaluating: float | None = None
         self._recent: deque[tuple[float, int]] = deque(maxlen=WINDOW + 1)
 
-    def begin(self, now: float) -> None:
-        """The first grant goes out."""
+    def begin(self, now: float, restored: Progress | None = None) -> None:
+        """The first grant goes out; what a checkpoint holds of the training has been before it."""
         if self.began is None:
             self.began = now
-            self._recent.append((now, 0))
+            if restored is not None:
+                self.samples = restored.samples
+                self.began -= restored.training_seconds
+                self.evaluation_seconds = restored.evaluation_seconds
+            self._recent.append((now - self.evaluation_seconds, 0))
 
     def evaluation_begins(self, now: float) -> None:
         """All workers have called."""

@@ -46,20 +46,23 @@ class Policy:
         *,
         rounds_ahead: int = 1,
         max_rounds: int | None = None,
+        version: int = 0,
     ) -> None:
         """Raise `ValueError` for no or doubled names, a plan with unknown ones, or numbers out of range.
 
-        `rounds_ahead` is for BSP. A synchronisation in `plan` wins over `synchronization`.
+        `rounds_ahead` is for BSP. A synchronisation in `plan` wins over `synchronization`. `version`: that of the
+        checkpoint that this training goes on from; then `cursor` stands where it stood.
         """
         if rounds_ahead < 0:
             raise ValueError(f"rounds_ahead must be at least 0, not {rounds_ahead}")
         self._rounds_ahead = rounds_ahead
-        self._state = TrainingState(plan, names, cursor, max_rounds)
+        self._state = TrainingState(plan, names, cursor, max_rounds, version)
         self._mode = self._make_mode(plan.synchronization or synchronization)
         self._next_mode: Synchronization | None = None
         self._plan_round = 0
         self._stop_reason: str | None = None
-        self._epochs_over = False
+        # A checkpoint may have been the last epoch's end; the script may have more epochs now.
+        self._epochs_over = cursor.remaining == 0 and cursor.outstanding == 0 and not cursor.next_epoch()
         self._end_reason: str | None = None
         self._now = 0.0
 
@@ -256,7 +259,8 @@ class Policy:
             return EPOCHS_OVER
         if self._stop_reason is not None:
             return self._stop_reason
-        return ROUNDS_OVER if self._state.version == self._state.max_rounds else None
+        limit = self._state.max_rounds
+        return ROUNDS_OVER if limit is not None and self._state.version >= limit else None
 
     def _dismiss_drained(self) -> list[Decision]:
         drained = self._state.of_status(Status.DRAINING)

@@ -27,7 +27,14 @@ class Status(IntEnum):
 class TrainingState:
     """Workers are ordinals; `names` has their names in the plan. Changed by the policy that owns it, and its modes."""
 
-    def __init__(self, plan: Plan, names: Sequence[str], cursor: SampleSource, max_rounds: int | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        names: Sequence[str],
+        cursor: SampleSource,
+        max_rounds: int | None = None,
+        version: int = 0,
+    ) -> None:
         """Raise `ValueError` for no or doubled names, a plan with unknown ones, or a limit below 1."""
         if not names or len(set(names)) != len(names):
             raise ValueError(f"names must be unique and at least one, not {list(names)}")
@@ -36,7 +43,7 @@ class TrainingState:
         self.names = tuple(names)
         self.cursor = cursor
         self.max_rounds = max_rounds
-        self.version = 0
+        self.version = version
         self.staleness: Counter[int] = Counter()
         """Number of applied gradients by staleness in versions."""
         self._ordinals = {name: worker for worker, name in enumerate(names)}

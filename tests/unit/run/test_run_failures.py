@@ -295,29 +295,23 @@ def test_a_checkpoint_that_cannot_be_saved_does_not() -> None:
     driver.hold_exports = True
     driver.start()
     driver.tell(ev.CheckpointCommanded(1), ev.CheckpointCommanded(2))
-    assert driver.of(out.Export) == [out.Export(1, "model-1.safetensors")]
-    driver.tell(ev.ExportFailed("model-1.safetensors", "no space"))
+    assert [s.progress.version for s in driver.of(out.SaveCheckpoint)] == [1]
+    driver.tell(ev.CheckpointFailed(1, "no space"))
     assert driver.of(out.AnswerCommand) == [out.AnswerCommand(n, False, "no space") for n in (1, 2)]
     assert driver.run.phase is Phase.TRAINING
 
 
-def test_a_checkpoint_begun_before_training_keeps_its_version() -> None:
-    driver = Driver(make_config(TWO), [Script(n, silent_from=3) for n in TWO])
-    driver.hold_exports = True
-    driver.tell(*(ev.Joined(n, 1) for n in TWO), *(ev.ManifestGiven(n, make_manifest()) for n in TWO))
-    assert driver.run.phase is Phase.TRAINING
-    commits = [c.retain for c in driver.of(out.CommitRound)]
-
+def test_a_checkpoint_before_the_first_round_is_of_the_initial_values() -> None:
     held = Driver(make_config(TWO), [Script(n, silent_from=3) for n in TWO])
     held.hold_exports = True
     held.script_starts = False
     held.tell(*(ev.Joined(n, 1) for n in TWO), *(ev.ManifestGiven(n, make_manifest()) for n in TWO))
     held.tell(ev.CheckpointCommanded(1))
-    assert held.of(out.Export) == [out.Export(0, "model-0.safetensors")]
+    (saved,) = held.of(out.SaveCheckpoint)
+    assert (saved.progress.version, saved.progress.epoch, saved.progress.used) == (0, 0, ())
     held.tell(*(ev.Started(n, 3) for n in TWO))
-    assert [c.retain for c in held.of(out.CommitRound)] == [(0, *r) for r in commits]
-    held.tell(ev.Exported("model-0.safetensors", "/out/model-0.safetensors"))
-    assert held.of(out.AnswerCommand) == [out.AnswerCommand(1, True, path="/out/model-0.safetensors")]
+    held.tell(ev.CheckpointSaved(0, "/out/checkpoints/0"))
+    assert held.of(out.AnswerCommand) == [out.AnswerCommand(1, True, path="/out/checkpoints/0")]
 
 
 def test_values_that_are_not_finite_are_not_kept() -> None:

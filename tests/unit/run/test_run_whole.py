@@ -210,20 +210,19 @@ def test_speeds_and_totals_are_seen() -> None:
     assert view.round_seconds > 0
 
 
-def test_an_export_pins_its_version_until_it_is_written() -> None:
+def test_a_checkpoint_is_of_the_newest_decided_version_and_keeps_none_readable() -> None:
     driver = Driver(make_config({"a-0": 4}), [Script("a-0", silent_from=1)])
     driver.hold_exports = True
     driver.start()
     driver.tell(ev.CheckpointCommanded(5))
-    assert driver.of(out.Export) == [out.Export(1, "model-1.safetensors")]
+    (saved,) = driver.of(out.SaveCheckpoint)
+    assert (saved.progress.version, saved.progress.used) == (1, ((0, 4),))
+    assert driver.effects.index(saved) > driver.effects.index(driver.of(out.CommitRound)[-1])
     driver.scripts["a-0"].silent_from = 3
     driver.tell(ev.Heartbeat("a-0"))
-    assert [c.retain for c in driver.of(out.CommitRound)] == [(), (1,), (1,)]
-    driver.tell(ev.Exported("model-1.safetensors", "/out/model-1.safetensors"))
-    assert driver.of(out.AnswerCommand) == [out.AnswerCommand(5, True, path="/out/model-1.safetensors")]
-    driver.scripts["a-0"].silent_from = 4
-    driver.tell(ev.Heartbeat("a-0"))
-    assert driver.of(out.CommitRound)[-1].retain == ()
+    assert [c.retain for c in driver.of(out.CommitRound)] == [(), (), ()]
+    driver.tell(ev.CheckpointSaved(1, "/out/checkpoints/1"))
+    assert driver.of(out.AnswerCommand) == [out.AnswerCommand(5, True, path="/out/checkpoints/1")]
 
 
 def test_a_worker_that_never_gets_a_grant_keeps_no_versions_once_it_says_what_it_holds() -> None:

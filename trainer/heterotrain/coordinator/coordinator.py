@@ -26,7 +26,7 @@ from heterotrain_rpc import control_pb2, session_pb2
 
 logger = logging.getLogger("heterotrain.coordinator")
 
-ShardWork = out.ConfigureShards | out.PublishInitial | out.CommitRound | out.Export
+ShardWork = out.ConfigureShards | out.PublishInitial | out.CommitRound | out.Export | out.SaveCheckpoint
 
 
 class Coordinator:
@@ -142,7 +142,13 @@ class Coordinator:
         match effect:
             case out.Send(worker=worker, message=message):
                 self._send(worker, message)
-            case out.ConfigureShards() | out.PublishInitial() | out.CommitRound() | out.Export():
+            case (
+                out.ConfigureShards()
+                | out.PublishInitial()
+                | out.CommitRound()
+                | out.Export()
+                | out.SaveCheckpoint()
+            ):
                 self._shard_work.put_nowait(effect)
             case out.AnswerPlan() | out.AnswerCommand():
                 request = self._requests.get(effect.request)
@@ -236,6 +242,8 @@ class Coordinator:
                         self.tell(ev.InitialPublished())
                     case out.Export():
                         self.spawn(self._export(work))
+                    case out.SaveCheckpoint():
+                        self.spawn(self._save(work))
         except ShardError as error:
             self.tell(ev.ShardFailed(error.shard, error.detail, error.refused))
 
@@ -248,6 +256,17 @@ class Coordinator:
             self.tell(ev.ExportFailed(export.file, str(error)))
         else:
             self.tell(ev.Exported(export.file, path))
+
+    async def _save(self, save: out.SaveCheckpoint) -> None:
+        version = save.progress.version
+        try:
+            path = await self._shards.export(version, f"model-{version}.safetensors")
+        except ShardError as error:
+            self.tell(ev.ShardFailed(error.shard, error.detail))
+        except ValueError as error:
+            self.tell(ev.CheckpointFailed(version, str(error)))
+        else:
+            self.tell(ev.CheckpointSaved(version, path))
 
     # --- the end --------------------------------------------------------------------------------------------------
 
