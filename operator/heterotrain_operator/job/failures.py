@@ -17,7 +17,7 @@ from heterotrain_api.status import Failure
 from heterotrain_operator.job.last_words import last_words
 from heterotrain_operator.job.observed import ContainerEnd, PodSeen
 from heterotrain_operator.job.outcome import OOM_KILLED
-from heterotrain_operator.job.slots import Slot, is_gone, trainer_end
+from heterotrain_operator.job.slots import Slot, container, is_gone, trainer_end
 from heterotrain_operator.job.view import View
 
 CONSEQUENCES: Final = frozenset({ExitCode.PEER_LOST, ExitCode.STOPPED})
@@ -57,7 +57,7 @@ def causes(view: View, *, gone: bool) -> list[Cause]:
     for slot, pods in view.pods.items():
         pod = fills(view, pods)
         if pod is not None:
-            found.append(_own_cause(slot, pod))
+            found.append(_own_cause(view, slot, pod))
         elif gone and pods:
             found.append(_gone_cause(slot, pods[-1]))
     return sorted((cause for cause in found if cause is not None), key=lambda cause: cause.order)
@@ -103,7 +103,7 @@ def gone_failure(slot: Slot, pod: PodSeen | None, *, name: str = "") -> Failure:
 
 def _gone_cause(slot: Slot, pod: PodSeen) -> Cause | None:
     """Only once its process has ended: until then it may still come to a good end."""
-    ends = [container.end for container in pod.containers if container.end is not None]
+    ends = [seen.end for seen in pod.containers if seen.end is not None]
     end = trainer_end(pod) or next(iter(ends), None)
     if end is None and not pod.disrupted:
         return None
@@ -113,10 +113,10 @@ def _gone_cause(slot: Slot, pod: PodSeen) -> Cause | None:
     return Cause(rank=Rank.OWN, failure=failure, at=None if end is None else end.finished_at)
 
 
-def _own_cause(slot: Slot, pod: PodSeen) -> Cause | None:
+def _own_cause(view: View, slot: Slot, pod: PodSeen) -> Cause | None:
     for name, end in _failed_ends(pod):
         rank = Rank.CONSEQUENCE if end.exit_code in CONSEQUENCES and end.reason != OOM_KILLED else Rank.OWN
-        return Cause(rank=rank, failure=_failure(slot, pod, name, end), at=end.finished_at)
+        return Cause(rank=rank, failure=_failure(view, slot, pod, name, end), at=end.finished_at)
     return None
 
 
@@ -130,26 +130,35 @@ def _failed_ends(pod: PodSeen) -> Iterator[tuple[str, ContainerEnd]]:
         if end.exit_code != ExitCode.SUCCEEDED:
             yield Container.TRAINER, end
     elif pod.phase == "Failed":
-        for container in pod.containers:
-            if container.name == Container.COORDINATOR or container.end is None:
+        for seen in pod.containers:
+            if seen.name == Container.COORDINATOR or seen.end is None:
                 continue
-            if container.end.exit_code != ExitCode.SUCCEEDED:
-                yield container.name, container.end
+            if seen.end.exit_code != ExitCode.SUCCEEDED:
+                yield seen.name, seen.end
 
 
-def _failure(slot: Slot, pod: PodSeen, container: str, end: ContainerEnd) -> Failure:
+def _failure(view: View, slot: Slot, pod: PodSeen, name: str, end: ContainerEnd) -> Failure:
     words = last_words(end.message) or one_line(pod.message)
-    place = f"pod {pod.name}" + (f", container {container}" if container != Container.TRAINER else "")
+    place = f"pod {pod.name}" + (f", container {name}" if name != Container.TRAINER else "")
     text = f"{who(slot)} ({place}) "
     if end.reason == OOM_KILLED:
         reason = Reason.OUT_OF_MEMORY
-        text += "ran out of memory (OOMKilled): it needs more than its limit (resources.limits.memory)"
+        text += f"ran out of memory (OOMKilled){_memory_words(view, slot, pod, name)}"
     else:
         reason = Reason.WORKER_FAILED if slot.role is Role.WORKER else Reason.SHARD_FAILED
         text += f"exited with code {end.exit_code}"
         if end.reason and end.reason not in ("Error", "Completed"):
             text += f" ({end.reason})"
         text += f": {words}" if words else ""
-    return Failure(
-        pod=pod.name, container=container, exit_code=end.exit_code, reason=reason.value, message=one_line(text)
-    )
+    return Failure(pod=pod.name, container=name, exit_code=end.exit_code, reason=reason.value, message=one_line(text))
+
+
+def _memory_words(view: View, slot: Slot, pod: PodSeen, name: str) -> str:
+    """How much it had, what it did with it, and what to change."""
+    seen = container(pod, name)
+    row = next((row for row in view.status.workers if row.name == slot.name), None)
+    share = f", with a share of {row.share} samples" if row is not None and row.share else ""
+    if seen is None or not seen.memory_limit:
+        return f"{share}: it has no limit, its node had no memory left; give it resources.requests.memory"
+    less = f", or lower batch.max of group {slot.group}" if slot.role is Role.WORKER else ""
+    return f" at its limit of {seen.memory_limit}{share}: raise resources.limits.memory{less}"

@@ -32,6 +32,8 @@ class ContainerSeen:
     waiting_reason: str = ""
     waiting_message: str = ""
     end: ContainerEnd | None = None
+    memory_limit: str = ""
+    """As its pod has it (``512Mi``); empty: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,8 @@ class PodSeen:
     unschedulable: str = ""
     """The scheduler's message; empty if scheduled or not yet tried."""
     disrupted: str = ""
-    """Reason of the DisruptionTarget condition, or of a Failed phase without a container's own end (eviction)."""
+    """Why it failed although none of its containers did by itself: reason of the DisruptionTarget condition, of the
+    Failed phase (eviction, refused by its node), or of containers whose end nobody saw (node started anew)."""
     message: str = ""
 
     @property

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from heterotrain_api.contract import GROUP, Label, Role
 from heterotrain_api.v1alpha1 import KIND
 from heterotrain_operator.job.observed import ContainerEnd, ContainerSeen, PodSeen
 
 Json = Mapping[str, Any]
+
+_LOST: Final = frozenset({("ContainerStatusUnknown", 137), ("Unknown", 255)})
+"""Reason and exit code that kubelet and containerd give a container whose end they did not see."""
 
 
 class NotAPodOfAJobError(ValueError):
@@ -47,7 +51,8 @@ def pod_seen(pod: Json) -> PodSeen:
         raise NotAPodOfAJobError(f"label of pod {metadata['name']} is missing or wrong: {error}") from None
     conditions = {c["type"]: c for c in status.get("conditions") or ()}
     statuses = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
-    containers = tuple(_container(container) for container in statuses)
+    limits = _memory_limits(pod.get("spec") or {})
+    containers = tuple(replace(_container(seen), memory_limit=limits.get(seen["name"], "")) for seen in statuses)
     return PodSeen(
         name=metadata["name"],
         uid=metadata["uid"],
@@ -64,8 +69,15 @@ def pod_seen(pod: Json) -> PodSeen:
         containers=containers,
         unschedulable=_unschedulable(conditions.get("PodScheduled")),
         disrupted=_disruption(conditions.get("DisruptionTarget"), status, containers),
-        message=status.get("message") or "",
+        message=_message(status, containers),
     )
+
+
+def _memory_limits(spec: Json) -> Mapping[str, str]:
+    """By the container's name. What the pod has, whether by the job, its template or the namespace's LimitRange."""
+    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    limits = {c["name"]: ((c.get("resources") or {}).get("limits") or {}).get("memory") for c in containers}
+    return {name: str(limit) for name, limit in limits.items() if limit is not None}
 
 
 def _container(status: Json) -> ContainerSeen:
@@ -108,6 +120,21 @@ def _unschedulable(scheduled: Json | None) -> str:
 def _disruption(target: Json | None, status: Json, containers: tuple[ContainerSeen, ...]) -> str:
     if target is not None and _holds(target):
         return target.get("reason") or "DisruptionTarget"
-    ended = any(container.end is not None for container in containers)
-    # Evicted by the kubelet, refused by it, or lost with its node: the pod failed, none of its processes did.
-    return (status.get("reason") or "") if status.get("phase") == "Failed" and not ended else ""
+    if status.get("phase") != "Failed":
+        return ""
+    failed = [container.end for container in containers if container.end is not None and container.end.exit_code != 0]
+    if not failed:
+        # Evicted by the kubelet, refused by it, or lost with its node: the pod failed, none of its processes did.
+        return status.get("reason") or "Failed"
+    return failed[0].reason if all(map(_is_lost, failed)) else ""
+
+
+def _is_lost(end: ContainerEnd) -> bool:
+    """Whether nobody knows how the container ended: its node or the runtime was started anew, say."""
+    return (end.reason, end.exit_code) in _LOST
+
+
+def _message(status: Json, containers: tuple[ContainerSeen, ...]) -> str:
+    """What the kubelet says of the pod, or of a container that it lost."""
+    lost = (c.end.message for c in containers if c.end is not None and _is_lost(c.end))
+    return status.get("message") or next(lost, "")

@@ -59,6 +59,9 @@ def condition(kind: str, status: str, reason: str = "", message: str = "") -> di
 
 
 KILLED = {"exitCode": 137, "reason": "OOMKilled", "finishedAt": "2026-01-01T12:05:00Z"}
+GOOD = {"exitCode": 0, "reason": "Completed"}
+GOOD_END = ContainerEnd(0, "Completed", "", None)
+VANISHED = {"exitCode": 137, "reason": "ContainerStatusUnknown", "message": "The container could not be located"}
 CASES = [
     pytest.param(pod({"phase": "Pending"}), seen(), id="just created"),
     pytest.param(pod(), seen(phase="Unknown"), id="not looked at by anybody yet"),
@@ -122,6 +125,28 @@ CASES = [
         id="ran out of memory: no disruption",
     ),
     pytest.param(
+        pod(
+            {"phase": "Failed", "containerStatuses": [container({"terminated": KILLED}), container({}, "beside")]},
+            containers=[
+                {"name": "trainer", "resources": {"limits": {"memory": "512Mi", "cpu": 1}}},
+                {"name": "beside", "resources": {"limits": {"cpu": 1}}},
+            ],
+        ),
+        seen(
+            phase="Failed",
+            containers=(
+                ContainerSeen(
+                    "trainer",
+                    "terminated",
+                    end=ContainerEnd(137, "OOMKilled", "", datetime(2026, 1, 1, 12, 5, tzinfo=UTC)),
+                    memory_limit="512Mi",
+                ),
+                ContainerSeen("beside", "unknown"),
+            ),
+        ),
+        id="ran out of memory at its limit",
+    ),
+    pytest.param(
         pod({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}),
         seen(phase="Failed", disrupted="Evicted", message="The node was low on resource: memory."),
         id="evicted before a container ran",
@@ -147,6 +172,77 @@ CASES = [
             ),
         ),
         id="preempted: its exit code does not matter",
+    ),
+    pytest.param(
+        pod(
+            {"phase": "Failed", "reason": "Evicted", "initContainerStatuses": [container({"terminated": GOOD}, "init")]}
+        ),
+        seen(phase="Failed", disrupted="Evicted", containers=(ContainerSeen("init", "terminated", end=GOOD_END),)),
+        id="evicted between its init container and the trainer",
+    ),
+    pytest.param(
+        pod({"phase": "Failed"}),
+        seen(phase="Failed", disrupted="Failed"),
+        id="failed, and nobody says why: not its processes",
+    ),
+    pytest.param(
+        pod(
+            {
+                "phase": "Failed",
+                "containerStatuses": [
+                    container({"terminated": VANISHED}),
+                    container({"terminated": GOOD}, "coordinator"),
+                ],
+            }
+        ),
+        seen(
+            phase="Failed",
+            disrupted="ContainerStatusUnknown",
+            message="The container could not be located",
+            containers=(
+                ContainerSeen(
+                    "trainer", "terminated", end=ContainerEnd(137, "ContainerStatusUnknown", VANISHED["message"], None)
+                ),
+                ContainerSeen("coordinator", "terminated", end=GOOD_END),
+            ),
+        ),
+        id="the kubelet lost its container",
+    ),
+    pytest.param(
+        pod(
+            {
+                "phase": "Failed",
+                "containerStatuses": [container({"terminated": {"exitCode": 255, "reason": "Unknown"}})],
+            }
+        ),
+        seen(
+            phase="Failed",
+            disrupted="Unknown",
+            containers=(ContainerSeen("trainer", "terminated", end=ContainerEnd(255, "Unknown", "", None)),),
+        ),
+        id="its node was started anew",
+    ),
+    pytest.param(
+        pod(
+            {
+                "phase": "Failed",
+                "containerStatuses": [
+                    container({"terminated": {"exitCode": 1, "reason": "Error", "message": "no column"}}),
+                    container({"terminated": VANISHED}, "beside"),
+                ],
+            }
+        ),
+        seen(
+            phase="Failed",
+            message="The container could not be located",
+            containers=(
+                ContainerSeen("trainer", "terminated", end=ContainerEnd(1, "Error", "no column", None)),
+                ContainerSeen(
+                    "beside", "terminated", end=ContainerEnd(137, "ContainerStatusUnknown", VANISHED["message"], None)
+                ),
+            ),
+        ),
+        id="its trainer failed by itself, another container was lost: no disruption",
     ),
 ]
 
