@@ -7,8 +7,8 @@ from typing import Annotated, Final, TypeAlias
 
 from pydantic import Field
 
-from heterotrain_api.fields import Count, Message, Resource
-from heterotrain_api.status import ConditionStatus, Time
+from heterotrain_api.fields import Count, Message, Resource, keyed_by
+from heterotrain_api.status import Condition, ConditionStatus, Time
 
 LARGEST: Final = 1e18
 DAY: Final = 86400.0
@@ -40,6 +40,8 @@ class MetricTypeName(StrEnum):
 class RuleStatus(Resource):
     """How a rule does. Written by the operator only."""
 
+    conditions: Annotated[tuple[Condition, ...], Field(max_length=8, json_schema_extra=keyed_by("type"))] = ()
+    """Statements about the rule: Accepted and Ready, with their reasons."""
     ready: ConditionStatus = ConditionStatus.UNKNOWN
     """Whether the rule is obeyed and its last run gave samples."""
     samples_per_second: Annotated[float, Field(ge=0, le=LARGEST)] = 0.0

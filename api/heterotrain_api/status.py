@@ -58,7 +58,7 @@ class WorkerPhase(StrEnum):
 
 
 class Condition(Resource):
-    """One aspect of the job, as a statement that is True, False or Unknown."""
+    """One aspect of the object, as a statement that is True, False or Unknown."""
 
     type: Annotated[str, Field(min_length=1, max_length=316)]
     """Name of the aspect, in CamelCase."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-_PLAIN: Final = re.compile(r"[A-Za-z./$][A-Za-z0-9_./$()-]*( [A-Za-z0-9_./$()-]+)*")
+_PLAIN: Final = re.compile(r"(?!\.[0-9])[A-Za-z./$][A-Za-z0-9_./$()-]*( [A-Za-z0-9_./$()-]+)*")
 _UNPRINTABLE: Final = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 _AMBIGUOUS: Final = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null", ".nan", ".inf"])
 

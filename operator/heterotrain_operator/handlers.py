@@ -29,11 +29,11 @@ PAGE: Final = 500
 async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> None:
     """Configure kopf and start the operator; an error here ends the process, with the reason as last line."""
     try:
-        own, job = read_settings(os.environ)
+        own, job, info = read_settings(os.environ)
         if not settings.peering.clusterwide and not own.namespaces:
             raise SettingsError(f"say which namespaces to serve in {NAMESPACES}, or give kopf --all-namespaces")
         configure(settings, own)
-        memo.operator = Operator(own, job, decide)
+        memo.operator = Operator(own, job, decide, info)
         await memo.operator.start()
     except (SettingsError, CannotStartError) as error:
         raise kopf.PermanentError(str(error)) from None

@@ -86,6 +86,7 @@ class _Link:
     target: Target
     credentials: Callable[[], Awaitable[Credentials]]
     wake: Callable[[], None]
+    told: Callable[[control_pb2.JobState], None]
     seen: TrainingSeen | None
     unreachable: Unreachable | None = None
     stub: CoordinatorAsyncStub | None = None
@@ -126,8 +127,12 @@ class Links:
         target: Target | None,
         credentials: Callable[[], Awaitable[Credentials]],
         wake: Callable[[], None],
+        told: Callable[[control_pb2.JobState], None] = lambda _: None,
     ) -> None:
-        """Have a link to `target`; one to another pod is closed. `None`: none now, what was said is kept."""
+        """Have a link to `target`; one to another pod is closed. `None`: none now, what was said is kept.
+
+        `wake` is called for news, `told` with every state.
+        """
         link = self._links.get(job_uid)
         if link is not None and link.target == target and link.task is not None:
             return
@@ -135,7 +140,7 @@ class Links:
             self._stop(link)
         if target is None:
             return
-        link = _Link(target, credentials, wake, None if link is None else link.seen)
+        link = _Link(target, credentials, wake, told, None if link is None else link.seen)
         link.task = asyncio.create_task(self._hold(link), name=f"link to {target.address}")
         self._links[job_uid] = link
 
@@ -216,6 +221,7 @@ class Links:
         if news or time - link.woken_at >= self._settings.link_wake_seconds:
             link.woken_at = time
             link.wake()
+        link.told(state)
 
     def _lose(self, link: _Link, reason: str) -> None:
         """An attempt has failed, or a stream has ended: the first time is news, so that a pass can count from it."""

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from heterotrain_api.contract import Label
 from heterotrain_operator.errors import ApiError, ApiUnreachableError
+from heterotrain_operator.info.cluster.running import Information
 from heterotrain_operator.job.memory import JobKey
 from heterotrain_operator.job.reconcile import Decide, Reconciler, World
 from heterotrain_operator.job.seen import is_ours, job_of
@@ -17,10 +18,11 @@ from heterotrain_operator.job.settings import JobSettings
 from heterotrain_operator.kube import Kube, connect
 from heterotrain_operator.link import Links
 from heterotrain_operator.metrics import Metrics, serve
-from heterotrain_operator.settings import OperatorSettings
+from heterotrain_operator.settings import InfoSettings, OperatorSettings
 from heterotrain_operator.sources import Sources
 from heterotrain_operator.supervisor import Supervisor
 from heterotrain_operator.watch_ledger import Version, WatchLedger, version_of
+from heterotrain_rpc import control_pb2
 
 logger = logging.getLogger(__name__)
 
@@ -38,11 +40,17 @@ class Operator:
     """Started once, stopped once. Events and questions come on its event loop."""
 
     def __init__(
-        self, settings: OperatorSettings, job_settings: JobSettings, decide: Decide, sources: Sources | None = None
+        self,
+        settings: OperatorSettings,
+        job_settings: JobSettings,
+        decide: Decide,
+        info_settings: InfoSettings | None = None,
+        sources: Sources | None = None,
     ) -> None:
         self._settings = settings
         self._job_settings = job_settings
         self._decide = decide
+        self._info_settings = info_settings or InfoSettings()
         self._sources = sources or Sources()
         self._exit = AsyncExitStack()
         self._loop_task: asyncio.Task[None] | None = None
@@ -52,6 +60,7 @@ class Operator:
         self._pods: Final = WatchLedger(self._time())
         self._supervisor: Supervisor | None = None
         self._kube: Kube | None = None
+        self._information: Information | None = None
         self._without_crd = False
 
     async def start(self) -> None:
@@ -60,6 +69,10 @@ class Operator:
         kube = await self._exit.enter_async_context(connect(self.metrics, settings.request_timeout_seconds))
         self._kube = kube
         await self._first_contact()
+        if self._info_settings.rules_namespace:
+            self._information = Information(self._info_settings, settings, self.metrics, sources)
+            self._exit.push_async_callback(self._information.stop)
+            await self._information.start()
         links = Links(settings, sources.now, sources.random)
         self._exit.push_async_callback(links.close_all)
         world = World(
@@ -72,6 +85,7 @@ class Operator:
             wake=self.wake,
             saw_pods=self._saw_pods,
             forget=self._pods.forget,
+            told=self._told,
         )
         reconciler = Reconciler(world)
         self._supervisor = Supervisor(
@@ -172,6 +186,10 @@ class Operator:
 
     def _saw_pods(self, job_uid: str, pods: Sequence[Version]) -> None:
         self._pods.listed(job_uid, pods, self._time())
+
+    def _told(self, key: JobKey, state: control_pb2.JobState) -> None:
+        if self._information is not None:
+            self._information.told(key, state)
 
     async def _end_loop(self, task: asyncio.Task[None]) -> None:
         task.cancel()

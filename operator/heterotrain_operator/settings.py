@@ -1,8 +1,8 @@
 """The operator's settings: read once from the environment at the entry point, frozen afterwards.
 
-Every field, and every field of `JobSettings`, can be set by the variable ``HETEROTRAIN_OPERATOR_<FIELD>``; the defaults
-are meant for production, tests take shorter ones. Which namespaces are served is read from the variable that kopf reads
-too, so that it has one home.
+Every field, and every field of `InfoSettings` and `JobSettings`, can be set by the variable
+``HETEROTRAIN_OPERATOR_<FIELD>``; the defaults are meant for production, tests take shorter ones. Which namespaces are
+served is read from the variable that kopf reads too, so that it has one home.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any, Final, TypeVar
 
+from heterotrain_operator.info.packs import pack_names
 from heterotrain_operator.job.settings import JobSettings
 
 PREFIX: Final = "HETEROTRAIN_OPERATOR_"
@@ -74,18 +75,76 @@ class OperatorSettings:
                 raise SettingsError(f"{variable(field)} must be above 0, not {value}")
 
 
-def read_settings(env: Mapping[str, str]) -> tuple[OperatorSettings, JobSettings]:
-    """Both halves' settings. Unknown variables with our prefix are refused, so that a typing error is seen."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InfoSettings:
+    """The information service of the operator. Raises `SettingsError`."""
+
+    rules_namespace: str = ""
+    """The operator's own namespace: rules are obeyed there and nowhere else. Empty: there is no information service."""
+    rule_packs: tuple[str, ...] = ()
+    """Packs whose rules are kept as resources (`heterotrain_operator.info.packs`)."""
+    without_rules: tuple[str, ...] = ()
+    """Names of rules of these packs that are left out."""
+
+    prometheus_url: str = ""
+    """Of the Prometheus that rules mean which name none, without /api/v1."""
+    prometheus_credentials: str = ""
+    """Name of its credentials, as rules give it."""
+    allowed_hosts: tuple[str, ...] = ("*",)
+    """Hosts that rules may ask; ``*`` for anything. Metadata services of clouds are never allowed."""
+    credentials_folder: str = "/etc/heterotrain/credentials"
+    """Has a folder for each name that a rule may give as its credentials."""
+
+    history_file: str = ""
+    """SQLite file of the retention window; empty: a restart begins with nothing."""
+    retention_seconds: float = 3600.0
+    """For how long samples are kept."""
+    samples_per_series: int = 1024
+    stored_series: int = 60_000
+    """Series in memory; samples of others are refused and counted."""
+    exported_series: int = 10_000
+    """Series of derived values that ``/metrics`` shows at most."""
+
+    rest_port: int = 0
+    """Port of the REST API; 0: not served."""
+    rest_certificates: str = ""
+    """Folder with tls.crt and tls.key of the REST API, read again when they change; empty: plain HTTP."""
+
+    def __post_init__(self) -> None:
+        unknown = sorted(set(self.rule_packs) - set(pack_names()))
+        if unknown:
+            raise SettingsError(
+                f"{PREFIX}RULE_PACKS: there is no pack {unknown[0]!r}; there are {', '.join(pack_names())}"
+            )
+        if not 0 <= self.rest_port <= 65535:
+            raise SettingsError(f"{PREFIX}REST_PORT must be a port or 0, not {self.rest_port}")
+        if self.prometheus_url and not self.prometheus_url.startswith(("http://", "https://")):
+            raise SettingsError(
+                f"{PREFIX}PROMETHEUS_URL must begin with http:// or https://, not {self.prometheus_url!r}"
+            )
+        for name in ("retention_seconds", "samples_per_series", "stored_series", "exported_series"):
+            if getattr(self, name) <= 0:
+                raise SettingsError(f"{PREFIX}{name.upper()} must be above 0, not {getattr(self, name)}")
+
+
+def read_settings(env: Mapping[str, str]) -> tuple[OperatorSettings, JobSettings, InfoSettings]:
+    """All parts' settings. Unknown variables with our prefix are refused, so that a typing error is seen."""
     shell = {variable(f): f for f in fields(OperatorSettings) if f.name != "namespaces"}
     job = {variable(f): f for f in fields(JobSettings)}
-    unknown = sorted(name for name in env if name.startswith(PREFIX) and name not in shell | job)
+    info = {variable(f): f for f in fields(InfoSettings)}
+    known = shell | job | info
+    unknown = sorted(name for name in env if name.startswith(PREFIX) and name not in known)
     if unknown:
-        raise SettingsError(f"{unknown[0]} is not a setting; there are: {', '.join(sorted(shell | job))}")
+        raise SettingsError(f"{unknown[0]} is not a setting; there are: {', '.join(sorted(known))}")
     for name, field in job.items():
         if field.default is MISSING and field.default_factory is MISSING and not env.get(name):
             raise SettingsError(f"{name} must be set")
     namespaces = tuple(env.get(NAMESPACES, "").split())
-    return _read(OperatorSettings, shell, env, {"namespaces": namespaces}), _read(JobSettings, job, env, {})
+    return (
+        _read(OperatorSettings, shell, env, {"namespaces": namespaces}),
+        _read(JobSettings, job, env, {}),
+        _read(InfoSettings, info, env, {}),
+    )
 
 
 def variable(field: Field[Any]) -> str:
@@ -106,6 +165,8 @@ def _value(name: str, field: Field[Any], text: str) -> Any:
     match str(field.type):
         case "str":
             return text
+        case "tuple[str, ...]":
+            return tuple(text.split())
         case "int | None":
             return _number(name, text, whole=True) if text else None
         case "int":

@@ -9,12 +9,17 @@ from pathlib import Path
 import httpx
 import pytest
 
+from heterotrain_operator.info import api_reader
+from heterotrain_operator.info.cluster import door
 from heterotrain_operator.kube import RULES
+from heterotrain_operator.rest import cluster_access
 from support.api_proxy import ApiProxy, api_proxy
 from support.control_plane import OPERATOR, ControlPlane, Namespace, control_plane, rules_of
 from support.operator_process import OperatorProcess
 
 _numbers = itertools.count(1)
+NAMESPACED = (*RULES, *api_reader.RULES, *door.RULES)
+"""What the chart's Roles give in the operator's own namespace, when it serves that one."""
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +42,7 @@ def make_namespace(admin: httpx.Client) -> Iterator[Callable[..., Namespace]]:
         name = f"test-{next(_numbers)}"
         admin.post("/api/v1/namespaces", json={"metadata": {"name": name, "labels": labels}}).raise_for_status()
         rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{name}"
-        admin.post(f"{rbac}/roles", json=rules_of("operator", RULES)).raise_for_status()
+        admin.post(f"{rbac}/roles", json=rules_of("operator", NAMESPACED)).raise_for_status()
         binding = {
             "metadata": {"name": "operator"},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "operator"},
@@ -71,6 +76,23 @@ def wide_rights(admin: httpx.Client) -> Iterator[None]:
     yield
     for kind in ("clusterrolebindings", "clusterroles"):
         admin.delete(f"{rbac}/{kind}/operator").raise_for_status()
+
+
+@pytest.fixture
+def optional_rights(admin: httpx.Client) -> Iterator[None]:
+    """What the chart's optional ClusterRole gives: nodes, and who may do what."""
+    rbac, name = "/apis/rbac.authorization.k8s.io/v1", "operator-information"
+    rules = (*api_reader.NODE_RULES, *cluster_access.RULES)
+    admin.post(f"{rbac}/clusterroles", json=rules_of(name, rules) | {"kind": "ClusterRole"}).raise_for_status()
+    binding = {
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": OPERATOR}],
+    }
+    admin.post(f"{rbac}/clusterrolebindings", json=binding).raise_for_status()
+    yield
+    for kind in ("clusterrolebindings", "clusterroles"):
+        admin.delete(f"{rbac}/{kind}/{name}").raise_for_status()
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from heterotrain_api.contract import Role
+from heterotrain_api.crd import KINDS
 from heterotrain_rpc.certificates import make_authority
 from heterotrain_rpc.identity import Identity
 
@@ -76,7 +77,7 @@ class ControlPlane:
 
 @contextmanager
 def control_plane(folder: Path) -> Iterator[ControlPlane]:
-    """Start it, apply the CRD, end it."""
+    """Start it, apply the CRDs, end it."""
     for name in PROGRAMS:
         program(name)
     etcd, etcd_peer, api = free_port(), free_port(), free_port()
@@ -130,7 +131,8 @@ def control_plane(folder: Path) -> Iterator[ControlPlane]:
                 f"--cert-dir={folder}",
                 "--namespace-sync-period=5s",
             )
-            _apply_crd(client)
+            for plural in KINDS:
+                _apply_crd(client, plural)
         yield plane
 
 
@@ -200,18 +202,19 @@ def _until_healthy(client: httpx.Client) -> None:
         time.sleep(0.2)
 
 
-def _apply_crd(client: httpx.Client) -> None:
-    document = yaml.safe_load((ROOT / "crds" / "heterotrainjobs.yaml").read_text())
+def _apply_crd(client: httpx.Client, plural: str) -> None:
+    document = yaml.safe_load((ROOT / "crds" / f"{plural}.yaml").read_text())
     name = document["metadata"]["name"]
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    client.post(path, json=document).raise_for_status()
+    answer = client.post(path, json=document)
+    assert answer.is_success, answer.text  # of its own words: rules that cost too much, among others
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         conditions = (client.get(f"{path}/{name}").json().get("status") or {}).get("conditions") or []
         if any(c["type"] == "Established" and c["status"] == "True" for c in conditions):
             return
         time.sleep(0.1)
-    raise AssertionError("the CRD was not established")
+    raise AssertionError(f"the CRD of {plural} was not established")
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +225,7 @@ class Namespace:
     name: str
 
     def path(self, resource: str, name: str = "", subresource: str = "") -> str:
-        group = "/apis/heterotrain.io/v1alpha1" if resource == "heterotrainjobs" else "/api/v1"
+        group = "/apis/heterotrain.io/v1alpha1" if resource in KINDS else "/api/v1"
         return "/".join(part for part in (f"{group}/namespaces/{self.name}/{resource}", name, subresource) if part)
 
     def create(self, resource: str, document: Mapping[str, Any]) -> dict[str, Any]:

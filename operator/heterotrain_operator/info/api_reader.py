@@ -1,7 +1,7 @@
 """Reads objects and kubelets' metrics through the API server, with the operator's own rights.
 
 Apart from `heterotrain_operator.kube`, whose rights every installation has: what collection rules read needs rights of
-its own (`RULES`), which an installation may leave out; then only those rules fail.
+its own, which an installation may leave out; then only those rules fail.
 """
 
 from __future__ import annotations
@@ -20,11 +20,18 @@ MAX_BYTES: Final = 64 * 2**20
 """Of one answer; cAdvisor's of a full node has some megabytes."""
 
 RULES: Final[tuple[Mapping[str, Sequence[str]], ...]] = (
-    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]},
-    {"apiGroups": [""], "resources": ["nodes/proxy"], "verbs": ["get"]},
     {"apiGroups": [""], "resources": ["pods", "events"], "verbs": ["list"]},
 )
-"""Rights that the sources kubernetes and kubelet need; nodes and nodes/proxy only in a ClusterRole."""
+"""Rights that the source kubernetes needs in each namespace that is served."""
+NODE_RULES: Final[tuple[Mapping[str, Sequence[str]], ...]] = (
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]},
+)
+"""Rights that the source kubernetes needs for nodes; only in a ClusterRole."""
+KUBELET_RULES: Final[tuple[Mapping[str, Sequence[str]], ...]] = (
+    {"apiGroups": [""], "resources": ["nodes/proxy"], "verbs": ["get"]},
+)
+"""Rights that the source kubelet needs beside `NODE_RULES`; only in a ClusterRole. Whoever has them can do on every
+node what its kubelet can, so they are not given unless asked for."""
 
 
 class KubeReader:

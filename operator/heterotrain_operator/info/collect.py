@@ -13,6 +13,7 @@ from typing import Final
 import httpx
 
 from heterotrain_api.info_collection import CollectionRule, CollectionRuleSpec, OnError
+from heterotrain_api.rule_conditions import RuleReason
 from heterotrain_core.info.values import Entity
 from heterotrain_operator.info.breaker import Breaker
 from heterotrain_operator.info.engine import Engine
@@ -29,6 +30,25 @@ _NOT_THE_TARGETS: Final = frozenset(
     [Reason.QUERY, Reason.EMPTY, Reason.FORBIDDEN, Reason.CREDENTIALS, Reason.BREAKER_OPEN, Reason.UNEXPECTED]
 )
 """Errors that say nothing about whether the target is worth asking."""
+CONDITION_REASONS: Final[Mapping[Reason, RuleReason]] = {
+    Reason.TIMEOUT: RuleReason.SOURCE_UNREACHABLE,
+    Reason.CONNECT: RuleReason.SOURCE_UNREACHABLE,
+    Reason.BREAKER_OPEN: RuleReason.SOURCE_UNREACHABLE,
+    Reason.TLS: RuleReason.SOURCE_REFUSED,
+    Reason.REDIRECT: RuleReason.SOURCE_REFUSED,
+    Reason.DENIED: RuleReason.SOURCE_REFUSED,
+    Reason.HTTP_STATUS: RuleReason.SOURCE_REFUSED,
+    Reason.CREDENTIALS: RuleReason.SOURCE_REFUSED,
+    Reason.COMMAND: RuleReason.SOURCE_REFUSED,
+    Reason.FORBIDDEN: RuleReason.SOURCE_NOT_ALLOWED,
+    Reason.QUERY: RuleReason.QUERY_REFUSED,
+    Reason.TOO_LARGE: RuleReason.ANSWER_UNUSABLE,
+    Reason.NOT_METRICS: RuleReason.ANSWER_UNUSABLE,
+    Reason.MALFORMED: RuleReason.ANSWER_UNUSABLE,
+    Reason.EMPTY: RuleReason.NO_SAMPLES,
+    Reason.UNEXPECTED: RuleReason.UNEXPECTED_ERROR,
+}
+"""What a failed run means for the rule's condition."""
 _SEEN: Final = (Outcome.STORED, Outcome.DUPLICATE)
 """Outcomes of a source that works: its newest value may be one that we have."""
 
@@ -161,6 +181,7 @@ class Collector:
         if state.error != message:
             logger.warning("Collection rule %s failed: %s.", state.name, message)
         state.ready, state.error, state.series = False, message, 0
+        state.reason = CONDITION_REASONS[error.reason]
         state.ran(self._now(), self._clock() - began, 0, None)
         if collected.rule.spec.on_error is OnError.ABSENT:
             for entity, metric in collected.series:
@@ -194,3 +215,5 @@ class Collector:
             logger.info("Collection rule %s: %s.", state.name, trouble)
         state.failures += not seen
         state.ready, state.error = bool(seen), trouble
+        partly = RuleReason.SAMPLES_MISSING if seen else RuleReason.NO_SAMPLES
+        state.reason = partly if trouble else RuleReason.SAMPLES_STORED

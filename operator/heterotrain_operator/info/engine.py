@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from time import thread_time
 from typing import Final
 
+from heterotrain_api.rule_conditions import RuleReason
 from heterotrain_core.info.graph import refusal
 from heterotrain_core.info.processing import Effects, Processor
 from heterotrain_core.info.rules import DEFAULT_TTL, ProcessingRule
@@ -110,12 +111,14 @@ class Engine:
             if state.error != reason:
                 logger.warning("Processing rule %s is not obeyed: %s.", rule.name, reason)
             state.ready, state.error = False, reason
+            state.accepted, state.reason = False, RuleReason.RULE_CONFLICT
             return
         self._refused.discard(rule.name)
         self._processor.set(rule)
         for metric in rule.metrics():
             self.store.declare(metric)
         state.ready, state.error = True, ""
+        state.accepted, state.reason = True, RuleReason.WAITING_FOR_SAMPLES
 
     def _admit_refused(self) -> None:
         """What was in a refused rule's way may be gone."""
@@ -147,3 +150,7 @@ class Engine:
             logger.warning("Processing rule %s failed: %s.", state.name, error)
         state.failures += bool(error)
         state.ready, state.error = not error, error
+        if error:
+            state.reason = RuleReason.RULE_FAILED
+        else:
+            state.reason = RuleReason.SAMPLES_STORED if state.samples else RuleReason.WAITING_FOR_SAMPLES

@@ -13,6 +13,7 @@ from typing import Final
 
 from heterotrain_api.info_collection import CollectionRule
 from heterotrain_api.info_rules import ProcessingRule
+from heterotrain_api.rule_conditions import RuleReason
 from heterotrain_core.info.values import Entity, Sample
 from heterotrain_operator.info.collect import Collector
 from heterotrain_operator.info.engine import Engine
@@ -66,6 +67,8 @@ class InfoService:
         self._random = random
         self._sleep = sleep
         self._desk = PushDesk()
+        self._refused: dict[tuple[RuleKind, str], RuleState] = {}
+        """Of rules that are no rules; only told of."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._running = False
         for metric in RULE_METRICS:
@@ -73,6 +76,8 @@ class InfoService:
 
     def set_rule(self, rule: CollectionRule | ProcessingRule) -> RuleState:
         """Obey a new or changed rule from now on."""
+        kind = RuleKind.PROCESS if isinstance(rule, ProcessingRule) else RuleKind.COLLECT
+        self._refused.pop((kind, rule.metadata.name), None)
         if isinstance(rule, ProcessingRule):
             return self.engine.set_rule(compile_processing(rule))
         name = rule.metadata.name
@@ -84,13 +89,20 @@ class InfoService:
         self._stop(name)
         if rule.spec.source.push is not None:
             self._desk.set_rule(rule)
-            state.ready = True
+            state.ready, state.reason = True, RuleReason.WAITING_FOR_SAMPLES
         elif self._running:
             self._start(name)
         return state
 
+    def refuse_rule(self, state: RuleState) -> RuleState:
+        """Obey none of the name: it cannot be obeyed, and `state` says why."""
+        self.remove_rule(state.kind, state.name)
+        self._refused[state.kind, state.name] = state
+        return state
+
     def remove_rule(self, kind: RuleKind, name: str) -> None:
         """Obey a rule no longer; its series stop, their past stays."""
+        self._refused.pop((kind, name), None)
         if kind is RuleKind.PROCESS:
             self.engine.remove_rule(name)
             return
@@ -100,7 +112,7 @@ class InfoService:
 
     def states(self) -> list[RuleState]:
         """How all rules do."""
-        return [*self.collector.states().values(), *self.engine.states().values()]
+        return [*self.collector.states().values(), *self.engine.states().values(), *self._refused.values()]
 
     def push(self, samples: Sequence[Sample]) -> Pushed:
         """Take up samples that somebody sent, if a rule with source push says so."""
@@ -115,6 +127,8 @@ class InfoService:
             state.series = self._desk.series(name)
             count = outcomes.count(Outcome.STORED)
             stored += count
+            if count:
+                state.reason = RuleReason.SAMPLES_STORED
             state.ran(now, 0.0, count, max(sample.time for sample in some) if count else None)
             refused += [
                 (place, REFUSALS[outcome])

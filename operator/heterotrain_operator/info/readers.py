@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import httpx
@@ -23,8 +23,10 @@ class ReaderSettings:
     web: WebSettings = field(default_factory=WebSettings)
     prometheus_url: str | None = None
     """For rules that name none."""
-    namespace: str | None = None
-    """The only namespace whose pods and events may be read; `None`: all."""
+    prometheus_credentials: str | None = None
+    """Name of the credentials that go with it."""
+    namespaces: Sequence[str] = ()
+    """The only namespaces whose pods and events may be read; empty: all."""
     allow_commands: bool = False
     node: str | None = None
     """Name of this machine; `None`: its host name."""
@@ -39,9 +41,9 @@ def make_readers(
     web = Web(settings.web, transport)
     api = api or NoApi()
     return {
-        "prometheus": PrometheusReader(web, settings.prometheus_url),
+        "prometheus": PrometheusReader(web, settings.prometheus_url, settings.prometheus_credentials),
         "endpoint": EndpointReader(web),
-        "kubernetes": ObjectReader(api, settings.namespace),
+        "kubernetes": ObjectReader(api, settings.namespaces),
         "kubelet": KubeletReader(api),
         "local": LocalReader(settings.node),
         "command": CommandReader(allowed=settings.allow_commands),

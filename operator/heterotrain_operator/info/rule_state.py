@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from heterotrain_api.rule_conditions import RuleReason
+
 SPEED_SECONDS: Final = 10.0
 """Shortest time that samples a second are counted over."""
 
@@ -29,6 +31,10 @@ class RuleState:
     """The last run gave what it was to give."""
     error: str = ""
     """Why not, with the first cause by name; empty if ready."""
+    accepted: bool = True
+    """The rule is obeyed."""
+    reason: RuleReason = RuleReason.NOT_YET_KNOWN
+    """Why it is ready or not, or not accepted."""
     last_run: float | None = None
     last_sample: float | None = None
     """Time of the newest sample: its age is the age of the rule's data."""

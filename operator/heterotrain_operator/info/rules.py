@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import yaml
 
 from heterotrain_api.crd import COLLECTION, PROCESSING
 from heterotrain_api.info_collection import CollectionRule
-from heterotrain_api.info_fields import RuleStatus
 from heterotrain_api.info_rules import ProcessingRule, RuleInput, RuleOutput
-from heterotrain_api.status import ConditionStatus
 from heterotrain_api.validation import Fault, InvalidManifestError, parse_rule, parse_spec
 from heterotrain_core.info import rules as core
 from heterotrain_core.info.graph import rule_faults
 from heterotrain_core.info.selectors import template_faults
 from heterotrain_core.info.values import MetricType
-from heterotrain_operator.info.rule_state import RuleKind, RuleState
+from heterotrain_operator.info.rule_state import RuleKind
 
 MAX_FILE_BYTES: Final = 4 * 2**20
-MAX_ERROR: Final = 1024
-"""Characters of an error in a status."""
 
 
 def compile_processing(rule: ProcessingRule) -> core.ProcessingRule:
@@ -65,22 +60,6 @@ def _output(output: RuleOutput) -> core.Output:
         ttl=output.ttl,
         entity=output.entity,
         description=output.description,
-    )
-
-
-def status_of(state: RuleState, now: float) -> RuleStatus:
-    """A rule's state as its resource's status."""
-    age = state.age(now)
-    return RuleStatus(
-        ready=ConditionStatus.TRUE if state.ready else ConditionStatus.FALSE,
-        samples_per_second=round(state.samples_per_second, 3),
-        age_seconds=None if age is None else int(age),
-        error=state.error if len(state.error) <= MAX_ERROR else state.error[: MAX_ERROR - 1] + "…",
-        last_run_time=None if state.last_run is None else datetime.fromtimestamp(state.last_run, UTC),
-        duration_milliseconds=None if state.last_run is None else round(state.duration * 1e3, 3),
-        samples=state.samples,
-        series=state.series,
-        observed_generation=state.generation,
     )
 
 
@@ -156,6 +135,16 @@ def _name_and_spec(document: object, name: str) -> tuple[str, object]:
     given = document.get("name")
     spec = {key: value for key, value in document.items() if key != "name"}
     return given if isinstance(given, str) else name, spec
+
+
+def rule_from_document(document: Mapping[str, Any]) -> CollectionRule | ProcessingRule:
+    """The rule that an object of the API server is, with its generation; raises `InvalidManifestError`."""
+    rule = parse_rule({key: document[key] for key in ("apiVersion", "kind", "metadata", "spec") if key in document})
+    faults = list(_own_faults(rule))
+    if faults:
+        raise InvalidManifestError(faults)
+    generation = document["metadata"].get("generation")
+    return rule.model_copy(update={"metadata": rule.metadata.model_copy(update={"generation": generation})})
 
 
 def load_rules(text: str) -> list[CollectionRule | ProcessingRule]:

@@ -21,6 +21,7 @@ from heterotrain_operator.link import Links, coordinator_target
 from heterotrain_operator.settings import OperatorSettings
 from heterotrain_operator.supervisor import Pass
 from heterotrain_operator.watch_ledger import Version
+from heterotrain_rpc import control_pb2
 from heterotrain_rpc.certificates import Credentials
 
 logger = logging.getLogger(__name__)
@@ -43,6 +44,8 @@ class World:
     """Told which pods of a job (by its UID) a pass saw, to compare it with what the watch brings."""
     forget: Callable[[str], None]
     """Told that a job (by its UID) is no more."""
+    told: Callable[[JobKey, control_pb2.JobState], None] = lambda _key, _state: None
+    """Told each state that a job's coordinator sends."""
 
 
 class Reconciler:
@@ -115,7 +118,13 @@ class Reconciler:
             return operator_credentials(secret)
 
         target = coordinator_target(observed.pods)
-        self._world.links.keep(memory.uid, target, credentials, lambda: self._world.wake(key))
+        self._world.links.keep(
+            memory.uid,
+            target,
+            credentials,
+            lambda: self._world.wake(key),
+            lambda state: self._world.told(key, state),
+        )
 
     def _send(self, memory: Memory, request: Request) -> None:
         self._world.links.send(memory.uid, request, memory.remember_answer)

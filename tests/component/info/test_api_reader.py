@@ -62,7 +62,7 @@ async def test_objects_of_all_pages_become_rows_with_labels(reader: KubeReader) 
         entity=[{"name": "node/{name}"}],
         metrics=[{"name": "cores", "path": "status.allocatable.cpu"}],
     ).spec
-    reply = await ObjectReader(reader, "ns").read(spec, 0)
+    reply = await ObjectReader(reader, ("ns",)).read(spec, 0)
     assert reply.rows == {
         "cores": [Row({"name": name, "pool": "old"}, cpu) for name, cpu in (("a", 4.0), ("b", 1.5), ("c", 8.0))]
     }
@@ -87,5 +87,5 @@ async def test_missing_rights_and_a_missing_cluster_are_named(reader: KubeReader
     spec = make_collection(source=source, entity=[{"name": "pod/{namespace}/{name}"}]).spec
     for api, reason in ((reader, Reason.DENIED), (NoApi(), Reason.FORBIDDEN)):
         with pytest.raises(SourceError) as raised:
-            await ObjectReader(api, "ns").read(spec, 0)
+            await ObjectReader(api, ("ns",)).read(spec, 0)
         assert raised.value.reason is reason

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from heterotrain_api.crd import PROCESSING, kind_schema
-from heterotrain_api.schema_check import check
 from heterotrain_api.validation import InvalidManifestError
 from heterotrain_core.info.rules import Emit, Input, Output, ProcessingRule, Step, Trigger
 from heterotrain_core.info.values import MetricType
-from heterotrain_operator.info.rule_state import RuleKind, RuleState
-from heterotrain_operator.info.rules import dryrun_rules, load_rules, processing_from_spec, status_of
+from heterotrain_operator.info.rules import dryrun_rules, load_rules, processing_from_spec, rule_from_document
 
 SPEC: dict[str, Any] = {
     "inputs": {"x": {"metric": "x"}},
@@ -136,13 +132,15 @@ def test_a_wrong_file_is_refused_by_place(text: str, fault: str) -> None:
     assert fault in str(raised.value)
 
 
-def test_a_state_is_told_as_a_status_that_the_schema_takes() -> None:
-    state = RuleState(RuleKind.COLLECT, "a", generation=3, ready=False, error="x" * 2000)
-    state.ran(100.0, 0.25, 40, 98.0)
-    state.ran(120.0, 0.25, 40, 118.0)
-    status = status_of(state, 125.0)
-    document = status.to_document()
-    assert list(check(document, kind_schema(PROCESSING)["properties"]["status"], "status")) == []
-    assert (status.ready, status.age_seconds, status.samples_per_second, len(status.error)) == ("False", 7, 2.0, 1024)
-    assert status.last_run_time == datetime.fromtimestamp(120, UTC)
-    assert status_of(RuleState(RuleKind.PROCESS, "b", 1), 0).age_seconds is None
+def test_an_object_of_the_api_server_is_a_rule_with_its_generation() -> None:
+    document = {
+        "apiVersion": "heterotrain.io/v1alpha1",
+        "kind": "ProcessingRule",
+        "metadata": {"name": "p", "namespace": "system", "generation": 4, "uid": "u", "managedFields": [{}]},
+        "spec": SPEC,
+        "status": {"ready": "True"},
+    }
+    rule = rule_from_document(document)
+    assert (rule.kind, rule.metadata.name, rule.metadata.generation) == ("ProcessingRule", "p", 4)
+    with pytest.raises(InvalidManifestError, match="spec.chain"):
+        rule_from_document(document | {"spec": {**SPEC, "chain": [{"operator": "expr", "expression": "z"}]}})

@@ -36,10 +36,10 @@ class NoApi:
 class ObjectReader:
     """Reads rules with a kubernetes source."""
 
-    def __init__(self, api: ApiReader, namespace: str | None) -> None:
-        """`namespace`: the only one whose pods and events may be read; `None`: all."""
+    def __init__(self, api: ApiReader, namespaces: Sequence[str]) -> None:
+        """`namespaces`: the only ones whose pods and events may be read; empty: all."""
         self._api = api
-        self._namespace = namespace
+        self._namespaces = tuple(namespaces)
 
     async def read(self, spec: CollectionRuleSpec, now: float) -> Reply:
         """One row for each object and metric that has a value."""
@@ -51,10 +51,15 @@ class ObjectReader:
         return Reply(item_rows(objects, source.labels, spec.metrics, [object_labels(item) for item in objects]))
 
     async def _list(self, source: KubernetesSource) -> list[Any]:
-        where = (
-            "" if self._namespace is None or source.objects is ObjectKind.NODES else f"namespaces/{self._namespace}/"
-        )
+        if source.objects is ObjectKind.NODES or not self._namespaces:
+            return await self._pages(source, "", [])
         objects: list[Any] = []
+        for namespace in self._namespaces:
+            await self._pages(source, f"namespaces/{quote(namespace, safe='')}/", objects)
+        return objects
+
+    async def _pages(self, source: KubernetesSource, where: str, objects: list[Any]) -> list[Any]:
+        """Adds to `objects`, and gives them."""
         parameters = {"limit": str(PAGE), "labelSelector": source.label_selector}
         while True:
             body = await self._api.read(f"/api/v1/{where}{source.objects.value}", parameters)

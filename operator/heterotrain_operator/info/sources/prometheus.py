@@ -35,10 +35,11 @@ def render_query(query: str, values: Mapping[str, str]) -> str:
 class PrometheusReader:
     """Reads rules with a prometheus source."""
 
-    def __init__(self, web: Web, default_url: str | None) -> None:
-        """`default_url`: for rules that name none."""
+    def __init__(self, web: Web, default_url: str | None, default_credentials: str | None = None) -> None:
+        """`default_url`: for rules that name none; `default_credentials`: for it, and for no other address."""
         self._web = web
         self._default_url = default_url
+        self._default_credentials = default_credentials
 
     async def read(self, spec: CollectionRuleSpec, now: float) -> Reply:
         """One query for each metric; a query that Prometheus refuses stops no other."""
@@ -50,12 +51,13 @@ class PrometheusReader:
             raise SourceError(
                 Reason.FORBIDDEN, "no address: give source.prometheus.url, or set the operator's Prometheus"
             )
+        credentials = source.credentials or (None if source.url else self._default_credentials)
         reply = Reply({})
         rows: dict[str, Sequence[Row]] = {}
         errors: dict[str, SourceError] = {}
 
         async def ask(path: str, parameters: Mapping[str, str]) -> list[Row]:
-            answer = await self._ask(f"{url.rstrip('/')}/api/v1/{path}", parameters, source.credentials)
+            answer = await self._ask(f"{url.rstrip('/')}/api/v1/{path}", parameters, credentials)
             reply.source_time = answer.server_time if reply.source_time is None else reply.source_time
             return await off_the_loop(len(answer.body), lambda: parse_result(load_json(answer.body)))
 
