@@ -12,6 +12,7 @@ from heterotrain_api.names import pod_name
 from heterotrain_api.status import Condition, ConditionStatus, HeteroTrainJobStatus
 from heterotrain_operator.job.decide import decide
 from heterotrain_operator.job.decision import Decision
+from heterotrain_operator.job.manifests import service
 from heterotrain_operator.job.observed import ContainerEnd, ContainerSeen, Observed, PodSeen, TrainingSeen
 from heterotrain_operator.job.settings import JobSettings
 from heterotrain_operator.job.view import View, read
@@ -164,12 +165,22 @@ def seen(state: control_pb2.JobState, *, connected: bool = True, seconds_ago: fl
     return TrainingSeen(state, ago(seconds_ago), connected)
 
 
+def make_service(**spec: Any) -> dict[str, Any]:
+    """The Service of `make_job` as the API server has it; `spec` replaces fields."""
+    stored = service(viewed().context)
+    stored["metadata"] |= {"uid": "uid-service", "resourceVersion": "3"}
+    stored["spec"] |= {"type": "ClusterIP", "clusterIPs": ["None"], "sessionAffinity": "None", **spec}
+    for port in stored["spec"]["ports"]:
+        port["protocol"] = "TCP"
+    return stored
+
+
 def make_observed(job: Mapping[str, Any] | None = None, pods: tuple[PodSeen, ...] = (), **fields: Any) -> Observed:
     """What a pass sees: Service and Secret exist once there are pods."""
     return Observed(
         job=make_job() if job is None else job,
         pods=pods,
-        service_present=fields.pop("service_present", bool(pods)),
+        service=fields.pop("service", make_service() if pods else None),
         secret_present=fields.pop("secret_present", bool(pods)),
         **fields,
     )

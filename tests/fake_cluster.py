@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from builders_operator import NOW, SETTINGS, make_job, make_pod
+from builders_operator import NOW, SETTINGS, make_job, make_pod, make_service
 from heterotrain_api.contract import Container, Label
 from heterotrain_operator.job.decide import decide
 from heterotrain_operator.job.decision import Decision
@@ -111,7 +111,7 @@ class FakeCluster:
         return Observed(
             job=self.job,
             pods=tuple(sorted(self.pods.values(), key=lambda pod: pod.name)),
-            service_present=self.has_service,
+            service=make_service() if self.has_service else None,
             secret_present=self.has_secret,
             training=self.training,
         )

@@ -136,9 +136,9 @@ class Kube:
 
     # Service, Secret
 
-    async def get_service_metadata(self, namespace: str, name: str) -> Json | None:
-        """The Service without its spec, or `None` if there is none."""
-        return await self._get("services", f"{_core(namespace)}/services/{quote(name)}", metadata_only=True)
+    async def get_service(self, namespace: str, name: str) -> Json | None:
+        """The Service, or `None` if there is none."""
+        return await self._get("services", f"{_core(namespace)}/services/{quote(name)}")
 
     async def create_service(self, namespace: str, manifest: Mapping[str, Any]) -> Json:
         """POST; 409 if the name is taken."""

@@ -11,6 +11,7 @@ from support.control_plane import Namespace
 from support.operator_process import OperatorProcess
 from support.play import (
     FIELD_MANAGER,
+    always,
     condition,
     job,
     living_pods,
@@ -128,6 +129,30 @@ def test_the_service_is_made_again_when_somebody_deletes_it(start_operator: Star
     until("the Service is there again", lambda: namespace.get("services", name))
 
 
+def test_a_service_that_somebody_edited_is_brought_back_and_otherwise_left_alone(
+    start_operator: Start, namespace: Namespace, proxy: ApiProxy
+) -> None:
+    start_operator(full_pass_seconds=1)
+    uid = namespace.create("heterotrainjobs", job())["metadata"]["uid"]
+    until_complete(namespace, uid, 4)
+    (before,) = namespace.list("services")
+    name = before["metadata"]["name"]
+    edits = [
+        {"spec": {"selector": {"app": "mine"}}},
+        {"spec": {"publishNotReadyAddresses": False}},
+        {"spec": {"ports": [{"name": "x", "port": 1}]}},
+        {"metadata": {"labels": {"heterotrain.io/job-uid": "x"}}},
+    ]
+
+    for edit in edits:
+        namespace.patch("services", name, edit)
+        until(f"{edit} is undone", lambda: _same(before, namespace.get("services", name)))
+
+    writes = len(proxy.writes())
+    namespace.patch("services", name, {"metadata": {"labels": {"team": "a"}}})
+    always("what is not ours is left alone", lambda: len(proxy.writes()) == writes, 4)
+
+
 def test_children_are_admitted_where_pod_security_is_restricted(
     start_operator: Start, make_namespace: Callable[..., Namespace], wide_rights: None
 ) -> None:
@@ -165,6 +190,18 @@ def test_a_spec_that_the_schema_did_not_stop_is_said_and_nothing_is_made(
     assert refused["reason"] == "InvalidSpec"
     assert "restartPolicy" in refused["message"]
     assert namespace.list("pods") == []
+
+
+def _same(before: dict[str, Any], now: dict[str, Any] | None) -> bool:
+    assert now is not None
+    ports = [(port["name"], port["port"], port["targetPort"]) for port in before["spec"]["ports"]]
+    kept = [(port["name"], port["port"], port["targetPort"]) for port in now["spec"]["ports"]]
+    fields = ("selector", "publishNotReadyAddresses", "clusterIP")
+    return (
+        set(ports) <= set(kept)
+        and [before["spec"].get(field) for field in fields] == [now["spec"].get(field) for field in fields]
+        and before["metadata"]["labels"] == now["metadata"]["labels"]
+    )
 
 
 def _refused(namespace: Namespace) -> dict[str, Any]:

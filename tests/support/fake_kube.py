@@ -78,7 +78,7 @@ class FakeKube(Kube):
         if self.objects.get(("pods", name), {}).get("metadata", {}).get("uid") == uid:
             del self.objects["pods", name]
 
-    async def get_service_metadata(self, namespace: str, name: str) -> Json | None:
+    async def get_service(self, namespace: str, name: str) -> Json | None:
         return self._read("services", name)
 
     async def create_service(self, namespace: str, manifest: Mapping[str, Any]) -> Json:

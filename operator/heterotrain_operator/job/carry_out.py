@@ -113,14 +113,14 @@ async def _ensure_service(apply: ApplyService, job: Mapping[str, Any], kube: Kub
     """Create or apply. An apply alone would take over a stranger's Service without a word."""
     namespace, uid = job["metadata"]["namespace"], job["metadata"]["uid"]
     name = apply.manifest["metadata"]["name"]
-    found = await kube.get_service_metadata(namespace, name)
+    found = await kube.get_service(namespace, name)
     if found is None:
         try:
             await kube.create_service(namespace, apply.manifest)
         except ApiError as error:
             if error.reason != "AlreadyExists":
                 raise
-            found = await kube.get_service_metadata(namespace, name)
+            found = await kube.get_service(namespace, name)
     elif is_ours(found["metadata"], uid):
         await kube.apply_service(namespace, apply.manifest, found["metadata"]["uid"])
     if found is not None and not is_ours(found["metadata"], uid):

@@ -14,6 +14,7 @@ from typing import Final
 from heterotrain_operator.job import manifests
 from heterotrain_operator.job.certificates import certificate_names
 from heterotrain_operator.job.decision import ApplyService, DeletePod, MakePod, MakeSecret
+from heterotrain_operator.job.drift import stands
 from heterotrain_operator.job.failures import fills, outlived_peer
 from heterotrain_operator.job.names import secret_name, slot_pod_name
 from heterotrain_operator.job.observed import PodSeen
@@ -43,10 +44,10 @@ def children(view: View) -> Children:
     """What is missing or too many."""
     empty = [slot for slot, pods in view.pods.items() if fills(view, pods) is None]
     surplus = _surplus(view)
+    service = _service(view)
     if not view.observed.secret_present and view.began:
-        return Children(delete=surplus)  # new certificates would not be trusted by those that train
+        return Children(service=service, delete=surplus)  # new certificates would not be trusted by those that train
     secret = None if view.observed.secret_present else _secret(view)
-    service = None if view.observed.service_present else ApplyService(manifests.service(view.context))
     if secret is not None and len(empty) < len(view.pods):
         # The pods that are there trust an authority that is lost: all start again, with certificates of a new one.
         return Children(secret=secret, service=service, delete=_all(view))
@@ -87,6 +88,13 @@ def highest_attempt(view: View) -> int:
 def _make(view: View, slot: Slot) -> MakePod:
     assert view.job is not None  # noqa: S101  # callers look at `faults` first
     return MakePod(slot.name, manifests.pod(view.context, view.job, slot, next_attempt(view, slot)))
+
+
+def _service(view: View) -> ApplyService | None:
+    """The Service if it is missing, or not what we said any more: pods find each other by it alone."""
+    wanted = manifests.service(view.context)
+    stored = view.observed.service
+    return None if stored is not None and stands(wanted, stored) else ApplyService(wanted)
 
 
 def _secret(view: View) -> MakeSecret:

@@ -37,7 +37,7 @@ async def observe(
     """See the job as it is now; `None`: there is none.
 
     `remember` and `coordinators` are asked with the job's UID; `saw_pods` is told which pods of it there are. Children
-    are read from the API each time, in parallel; Service and Secret without their content. Raises as `Kube` does.
+    are read from the API each time, in parallel; the Secret without its content. Raises as `Kube` does.
     """
     job = await kube.get_job(*key)
     if job is None:
@@ -45,22 +45,22 @@ async def observe(
     uid = job["metadata"]["uid"]
     memory = remember(uid)
     service, secret = service_name(key.name, uid), secret_name(key.name, uid)
-    pods, service_meta, secret_meta = await asyncio.gather(
+    pods, found, secret_meta = await asyncio.gather(
         kube.list_pods(key.namespace, pod_selector(uid)),
-        kube.get_service_metadata(key.namespace, service),
+        kube.get_service(key.namespace, service),
         kube.get_secret_metadata(key.namespace, secret),
     )
     pods = [pod for pod in pods if is_ours(pod["metadata"], uid)]  # a label alone makes no pod ours
     saw_pods(uid, [version_of(pod["metadata"]) for pod in pods])
     strangers = [
         name
-        for name, meta in ((f"service/{service}", service_meta), (f"secret/{secret}", secret_meta))
+        for name, meta in ((f"service/{service}", found), (f"secret/{secret}", secret_meta))
         if meta is not None and not is_ours(meta["metadata"], uid)
     ]
     return Observed(
         job=job,
         pods=_pods(pods),
-        service_present=_present(service_meta, uid),
+        service=found if _present(found, uid) else None,
         secret_present=_present(secret_meta, uid),
         foreign=tuple(dict.fromkeys([*strangers, *memory.foreign])),
         training=coordinators.seen(uid),

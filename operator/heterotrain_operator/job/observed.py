@@ -93,7 +93,8 @@ class Observed:
     job: Mapping[str, Any]
     pods: tuple[PodSeen, ...]
     """Sorted by name."""
-    service_present: bool
+    service: Mapping[str, Any] | None
+    """Ours, as stored; `None`: there is none."""
     secret_present: bool
     foreign: tuple[str, ...] = ()
     """Names that we need and that belong to somebody else, as ``kind/name``."""

@@ -18,6 +18,7 @@ from builders_operator import (
     make_end,
     make_job,
     make_pod,
+    make_service,
     make_state,
     make_status,
     outcome,
@@ -124,7 +125,7 @@ OBSERVED = st.builds(
     Observed,
     job=JOBS,
     pods=st.lists(PODS, max_size=7, unique_by=lambda pod: pod.name).map(tuple),
-    service_present=st.booleans(),
+    service=st.sampled_from([None, make_service(), make_service(selector={"app": "mine"}), {}]),
     secret_present=st.booleans(),
     foreign=st.sampled_from([(), (), ("service/fashion-3f2a77c0",), ("pod/fashion-cpu-0-1",)]),
     training=st.none()

@@ -42,7 +42,7 @@ def test_a_pod_that_is_being_deleted_is_not_deleted_again() -> None:
 def test_a_finished_job_stays_finished_whatever_is_taken_from_it() -> None:
     job = make_job(status=ended_status(at=3600))
     for left in (pods(*ENDED), ENDED[:1], ()):
-        decision = decided(job, left, service_present=False, secret_present=False)
+        decision = decided(job, left, service=None, secret_present=False)
         assert (decision.make, decision.secret, decision.service) == ((), None, None)
         assert decision.status is None or status_of(decision).conditions == ended_status(at=3600).conditions
 

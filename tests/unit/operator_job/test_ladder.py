@@ -12,6 +12,7 @@ from builders_operator import (
     FINISHING,
     PODS,
     TRUE,
+    UID,
     UNKNOWN,
     WAITING,
     ago,
@@ -23,6 +24,7 @@ from builders_operator import (
     make_end,
     make_job,
     make_pod,
+    make_service,
     make_state,
     make_status,
     outcome,
@@ -416,6 +418,39 @@ def test_a_coordinator_that_runs_and_never_answers_is_reported_once_its_pod_is_r
 def test_a_coordinator_tried_in_vain_a_moment_ago_gets_a_pass_when_it_counts_as_unreachable() -> None:
     job = make_job(status=written(30, pods=pods()))
     assert decided(job, pods(), unreachable=Unreachable(ago(5), "connection refused")).wake_at == in_(10)
+
+
+DRIFTS = {
+    "somebody deleted it": None,
+    "it selects other pods": make_service(selector={"heterotrain.io/job-uid": UID, "app": "mine"}),
+    "it hides pods that are not ready": make_service(publishNotReadyAddresses=False),
+    "it lacks a port": make_service(ports=make_service()["spec"]["ports"][1:]),
+}
+
+
+@pytest.mark.parametrize("began", [True, False], ids=["during training", "before"])
+@pytest.mark.parametrize("service", DRIFTS.values(), ids=DRIFTS)
+def test_a_service_that_is_not_what_it_should_be_is_applied(service: Any, began: bool) -> None:
+    job = make_job(status=training_status() if began else ACCEPTED_STATUS)
+    decision = decided(
+        job, pods(), service=service, training=seen(make_state(control_pb2.PHASE_TRAINING if began else WAITING))
+    )
+    assert decision.service is not None
+    assert decision.service.manifest["spec"]["selector"] == {"heterotrain.io/job-uid": UID}
+    assert (decision.make, decision.delete) == ((), ())
+
+
+def test_a_service_that_others_added_to_is_left_alone() -> None:
+    service = make_service(trafficDistribution="PreferClose")
+    service["spec"]["ports"].append({"name": "metrics", "port": 9000, "protocol": "TCP"})
+    service["metadata"]["labels"]["team"] = "a"
+    assert decided(make_job(status=training_status()), pods(), service=service).service is None
+
+
+def test_during_training_the_service_is_made_again_though_the_secret_is_lost_too() -> None:
+    decision = decided(make_job(status=training_status()), pods(), service=None, secret_present=False)
+    assert decision.service is not None
+    assert (decision.secret, decision.make, decision.delete) == (None, (), ())
 
 
 def test_a_spec_made_invalid_during_training_does_not_end_it() -> None:

@@ -71,7 +71,7 @@ class Stage:
 
     async def play(self, decision: Decision, creates: int = 10) -> Outcome:
         job = self.kube.objects["heterotrainjobs", "fashion"]
-        observed = Observed(job=job, pods=(), service_present=False, secret_present=False)
+        observed = Observed(job=job, pods=(), service=None, secret_present=False)
 
         def send(request: Request) -> None:
             self.kube.calls.append("send")

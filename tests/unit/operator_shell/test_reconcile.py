@@ -103,7 +103,7 @@ class Stage:
 async def test_a_pass_sees_the_job_and_just_the_children_that_it_controls() -> None:
     stage = Stage([Decision(wake_at=NOW + timedelta(seconds=5), why="test")])
     name = service_name("fashion", UID)
-    stage.kube.put("services", make_pod(name))
+    service = stage.kube.put("services", make_pod(name))
     stage.kube.put("secrets", make_pod(name, owner="somebody else"))
     ours = stage.kube.put("pods", make_pod("fashion-cpu-1-1", index="1"))
     also = stage.kube.put("pods", make_pod())
@@ -115,7 +115,8 @@ async def test_a_pass_sees_the_job_and_just_the_children_that_it_controls() -> N
     (observed,) = stage.seen
     assert observed.job == make_job()
     assert [pod.name for pod in observed.pods] == ["fashion-cpu-0-1", "fashion-cpu-1-1"]
-    assert (observed.service_present, observed.secret_present) == (True, False)
+    assert observed.service == service
+    assert not observed.secret_present
     assert observed.foreign == (f"secret/{name}",)
     versions = {Version(pod["metadata"]["uid"], pod["metadata"]["resourceVersion"]) for pod in (ours, also, odd)}
     assert [(uid, set(pods)) for uid, pods in stage.saw] == [(UID, versions)]

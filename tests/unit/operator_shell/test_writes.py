@@ -8,10 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from heterotrain_api.contract import Role
+from heterotrain_api.v1alpha1 import HeteroTrainJob
 from heterotrain_operator.job.decide import decide
+from heterotrain_operator.job.manifests import service
 from heterotrain_operator.job.memory import JobKey
 from heterotrain_operator.job.names import owner_reference, pod_labels, service_name, slot_pod_name
 from heterotrain_operator.job.observed import TrainingSeen
+from heterotrain_operator.job.podspec import PodContext
 from heterotrain_operator.job.reconcile import Reconciler, World
 from heterotrain_operator.job.settings import JobSettings
 from heterotrain_operator.job.slots import COORDINATOR_SLOT, Slot
@@ -95,9 +98,11 @@ def _cluster() -> FakeKube:
     manifest = make_manifest(workers=[make_group(replicas=len(WORKERS))], globalBatchSize=64)
     kube = FakeKube()
     kube.put("heterotrainjobs", manifest | {"metadata": {"name": "fashion", "namespace": "ml", "uid": UID}})
-    shared = {"metadata": {"name": service_name("fashion", UID), "ownerReferences": [owner_reference("fashion", UID)]}}
-    kube.put("services", shared)
-    kube.put("secrets", shared)
+    shared = {"name": service_name("fashion", UID), "ownerReferences": [owner_reference("fashion", UID)]}
+    job = HeteroTrainJob.model_validate(manifest)
+    settings = JobSettings(trainer_image="trainer:test")
+    kube.put("services", service(PodContext(job="fashion", namespace="ml", uid=UID, spec=job.spec, settings=settings)))
+    kube.put("secrets", {"metadata": shared})
     for slot in (COORDINATOR_SLOT, *(Slot(Role.WORKER, "cpu", index) for index in range(len(WORKERS)))):
         kube.put("pods", _pod(slot))
     return kube
