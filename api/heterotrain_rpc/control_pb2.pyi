@@ -107,6 +107,47 @@ class WatchRequest(_message.Message):
 Global___WatchRequest: _TypeAlias = WatchRequest  # noqa: Y015
 
 @_typing.final
+class StepRecord(_message.Message):
+    """One iteration of a worker."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    SAMPLES_FIELD_NUMBER: _builtins.int
+    DATA_SECONDS_FIELD_NUMBER: _builtins.int
+    COMPUTE_SECONDS_FIELD_NUMBER: _builtins.int
+    PUSH_SECONDS_FIELD_NUMBER: _builtins.int
+    PULL_SECONDS_FIELD_NUMBER: _builtins.int
+    STEP_SECONDS_FIELD_NUMBER: _builtins.int
+    sequence: _builtins.int
+    """Counts the worker's iterations from 1."""
+    samples: _builtins.int
+    data_seconds: _builtins.float
+    """As in session.proto; seconds."""
+    compute_seconds: _builtins.float
+    push_seconds: _builtins.float
+    pull_seconds: _builtins.float
+    step_seconds: _builtins.float
+    def __init__(
+        self,
+        *,
+        sequence: _builtins.int = ...,
+        samples: _builtins.int = ...,
+        data_seconds: _builtins.float = ...,
+        compute_seconds: _builtins.float = ...,
+        push_seconds: _builtins.float = ...,
+        pull_seconds: _builtins.float = ...,
+        step_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "data_seconds", b"data_seconds", "pull_seconds", b"pull_seconds", "push_seconds", b"push_seconds", "samples", b"samples", "sequence", b"sequence", "step_seconds", b"step_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StepRecord: _TypeAlias = StepRecord  # noqa: Y015
+
+@_typing.final
 class WorkerState(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -130,6 +171,7 @@ class WorkerState(_message.Message):
     HOST_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     MICRO_BATCH_FIELD_NUMBER: _builtins.int
+    RECENT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     group: _builtins.str
     phase: Global___WorkerPhase.ValueType
@@ -157,6 +199,10 @@ class WorkerState(_message.Message):
     error: _builtins.str
     """Last error that this worker reported."""
     micro_batch: _builtins.int
+    @_builtins.property
+    def recent(self) -> _containers.RepeatedCompositeFieldContainer[Global___StepRecord]:
+        """The last iterations, oldest first; in large jobs fewer of them."""
+
     def __init__(
         self,
         *,
@@ -180,10 +226,11 @@ class WorkerState(_message.Message):
         host: _builtins.str = ...,
         error: _builtins.str = ...,
         micro_batch: _builtins.int = ...,
+        recent: _abc.Iterable[Global___StepRecord] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "data_seconds", b"data_seconds", "device", b"device", "error", b"error", "group", b"group", "host", b"host", "micro_batch", b"micro_batch", "name", b"name", "phase", b"phase", "pull_seconds", b"pull_seconds", "push_seconds", b"push_seconds", "refused", b"refused", "rounds", b"rounds", "samples", b"samples", "samples_per_second", b"samples_per_second", "share_applied", b"share_applied", "share_maximum", b"share_maximum", "share_minimum", b"share_minimum", "share_wanted", b"share_wanted", "step_seconds", b"step_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "data_seconds", b"data_seconds", "device", b"device", "error", b"error", "group", b"group", "host", b"host", "micro_batch", b"micro_batch", "name", b"name", "phase", b"phase", "pull_seconds", b"pull_seconds", "push_seconds", b"push_seconds", "recent", b"recent", "refused", b"refused", "rounds", b"rounds", "samples", b"samples", "samples_per_second", b"samples_per_second", "share_applied", b"share_applied", "share_maximum", b"share_maximum", "share_minimum", b"share_minimum", "share_wanted", b"share_wanted", "step_seconds", b"step_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -409,6 +456,9 @@ class JobState(_message.Message):
     ROUND_SECONDS_FIELD_NUMBER: _builtins.int
     MODEL_PATH_FIELD_NUMBER: _builtins.int
     EVALUATION_SECONDS_FIELD_NUMBER: _builtins.int
+    RESTORES_FIELD_NUMBER: _builtins.int
+    ROUNDS_LOST_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_VERSION_FIELD_NUMBER: _builtins.int
     job_name: _builtins.str
     job_uid: _builtins.str
     term: _builtins.int
@@ -438,6 +488,12 @@ class JobState(_message.Message):
     """Where the final model lies, once saved."""
     evaluation_seconds: _builtins.float
     """Of training_seconds, spent in evaluations."""
+    restores: _builtins.int
+    """How often the job has gone back to a checkpoint, or to its beginning."""
+    rounds_lost: _builtins.int
+    """Rounds that were trained and lost by that, as far as they are known."""
+    checkpoint_version: _builtins.int
+    """Version of the newest checkpoint that is whole."""
     @_builtins.property
     def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerState]: ...
     @_builtins.property
@@ -476,12 +532,17 @@ class JobState(_message.Message):
         round_seconds: _builtins.float = ...,
         model_path: _builtins.str = ...,
         evaluation_seconds: _builtins.float = ...,
+        restores: _builtins.int = ...,
+        rounds_lost: _builtins.int = ...,
+        checkpoint_version: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_version", b"_checkpoint_version", "checkpoint_version", b"checkpoint_version", "plan", b"plan"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset_size", b"dataset_size", "epoch", b"epoch", "epochs", b"epochs", "evaluation_seconds", b"evaluation_seconds", "events", b"events", "global_batch_size", b"global_batch_size", "ideal_samples_per_second", b"ideal_samples_per_second", "job_name", b"job_name", "job_uid", b"job_uid", "mean_samples_per_second", b"mean_samples_per_second", "message", b"message", "model_path", b"model_path", "phase", b"phase", "plan", b"plan", "reason", b"reason", "reported", b"reported", "round_seconds", b"round_seconds", "rounds_planned", b"rounds_planned", "samples", b"samples", "samples_per_second", b"samples_per_second", "shards", b"shards", "term", b"term", "training_seconds", b"training_seconds", "version", b"version", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_version", b"_checkpoint_version", "checkpoint_version", b"checkpoint_version", "dataset_size", b"dataset_size", "epoch", b"epoch", "epochs", b"epochs", "evaluation_seconds", b"evaluation_seconds", "events", b"events", "global_batch_size", b"global_batch_size", "ideal_samples_per_second", b"ideal_samples_per_second", "job_name", b"job_name", "job_uid", b"job_uid", "mean_samples_per_second", b"mean_samples_per_second", "message", b"message", "model_path", b"model_path", "phase", b"phase", "plan", b"plan", "reason", b"reason", "reported", b"reported", "restores", b"restores", "round_seconds", b"round_seconds", "rounds_lost", b"rounds_lost", "rounds_planned", b"rounds_planned", "samples", b"samples", "samples_per_second", b"samples_per_second", "shards", b"shards", "term", b"term", "training_seconds", b"training_seconds", "version", b"version", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__checkpoint_version: _TypeAlias = _typing.Literal["checkpoint_version"]  # noqa: Y015
+    _WhichOneofArgType__checkpoint_version: _TypeAlias = _typing.Literal["_checkpoint_version", b"_checkpoint_version"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__checkpoint_version) -> _WhichOneofReturnType__checkpoint_version | None: ...
 
 Global___JobState: _TypeAlias = JobState  # noqa: Y015
 
@@ -538,7 +599,7 @@ Global___Stop: _TypeAlias = Stop  # noqa: Y015
 
 @_typing.final
 class Checkpoint(_message.Message):
-    """Write the parameters of the present version beside the final model, as model-<version>.safetensors."""
+    """Make a checkpoint of the newest version; answered with its folder when it is whole."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

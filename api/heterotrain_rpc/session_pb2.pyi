@@ -219,6 +219,7 @@ class Welcome(_message.Message):
     SHARE_MAXIMUM_FIELD_NUMBER: _builtins.int
     SHARDS_FIELD_NUMBER: _builtins.int
     HEARTBEAT_SECONDS_FIELD_NUMBER: _builtins.int
+    RECOVERS_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     incarnation: _builtins.int
     worker: _builtins.int
@@ -229,6 +230,10 @@ class Welcome(_message.Message):
     share_minimum: _builtins.int
     share_maximum: _builtins.int
     heartbeat_seconds: _builtins.float
+    recovers: _builtins.bool
+    """What is lost of this job is started again, and the job goes on from a checkpoint: a worker that loses a peer begins
+    its script anew and joins again.
+    """
     @_builtins.property
     def shards(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """host:port of each shard's tensor transport, in shard order."""
@@ -246,10 +251,11 @@ class Welcome(_message.Message):
         share_maximum: _builtins.int = ...,
         shards: _abc.Iterable[_builtins.str] | None = ...,
         heartbeat_seconds: _builtins.float = ...,
+        recovers: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["global_batch_size", b"global_batch_size", "heartbeat_seconds", b"heartbeat_seconds", "incarnation", b"incarnation", "num_workers", b"num_workers", "seed", b"seed", "shards", b"shards", "share_maximum", b"share_maximum", "share_minimum", b"share_minimum", "term", b"term", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["global_batch_size", b"global_batch_size", "heartbeat_seconds", b"heartbeat_seconds", "incarnation", b"incarnation", "num_workers", b"num_workers", "recovers", b"recovers", "seed", b"seed", "shards", b"shards", "share_maximum", b"share_maximum", "share_minimum", b"share_minimum", "term", b"term", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -333,16 +339,20 @@ class ManifestAccepted(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PUSH_INITIAL_VALUES_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     push_initial_values: _builtins.bool
     """This worker pushes the initial values to all shards, then says InitialValuesPushed."""
+    version: _builtins.int
+    """Else it pulls this version: 0, or that of the checkpoint that the job goes on from."""
     def __init__(
         self,
         *,
         push_initial_values: _builtins.bool = ...,
+        version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["push_initial_values", b"push_initial_values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["push_initial_values", b"push_initial_values", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -903,18 +913,22 @@ class Dismissal(_message.Message):
 
     REASON_FIELD_NUMBER: _builtins.int
     FAULT_FIELD_NUMBER: _builtins.int
+    AGAIN_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
     fault: _builtins.bool
-    """The job ended well or the user stopped it: not this worker's fault."""
+    """The job has failed, or what the worker said cannot be accepted."""
+    again: _builtins.bool
+    """The job goes back to a checkpoint: the script must begin anew and join again."""
     def __init__(
         self,
         *,
         reason: _builtins.str = ...,
         fault: _builtins.bool = ...,
+        again: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fault", b"fault", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "fault", b"fault", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -314,6 +314,319 @@ class ExportReply(_message.Message):
 Global___ExportReply: _TypeAlias = ExportReply  # noqa: Y015
 
 @_typing.final
+class StandingRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StandingRequest: _TypeAlias = StandingRequest  # noqa: Y015
+
+@_typing.final
+class StandingReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TERM_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    term: _builtins.int
+    """-1: no model yet."""
+    version: _builtins.int
+    """-1: no version yet."""
+    def __init__(
+        self,
+        *,
+        term: _builtins.int = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["term", b"term", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StandingReply: _TypeAlias = StandingReply  # noqa: Y015
+
+@_typing.final
+class OpenTermRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTPUT_FIELD_NUMBER: _builtins.int
+    FOLDER_FIELD_NUMBER: _builtins.int
+    RESUME_FIELD_NUMBER: _builtins.int
+    ABOVE_FIELD_NUMBER: _builtins.int
+    AGAIN_FIELD_NUMBER: _builtins.int
+    output: _builtins.str
+    """Folder for the job's files, and the folder of checkpoints in it."""
+    folder: _builtins.str
+    resume: _builtins.str
+    """For a job that has no checkpoint of its own: the one to begin from, or a folder of some; empty: begin anew."""
+    above: _builtins.int
+    """The term is higher than this."""
+    again: _builtins.bool
+    """The job has been at work before; do not begin anew silently."""
+    def __init__(
+        self,
+        *,
+        output: _builtins.str = ...,
+        folder: _builtins.str = ...,
+        resume: _builtins.str = ...,
+        above: _builtins.int = ...,
+        again: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["above", b"above", "again", b"again", "folder", b"folder", "output", b"output", "resume", b"resume"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenTermRequest: _TypeAlias = OpenTermRequest  # noqa: Y015
+
+@_typing.final
+class OpenTermReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TERM_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
+    PASSED_OVER_FIELD_NUMBER: _builtins.int
+    REFUSAL_FIELD_NUMBER: _builtins.int
+    term: _builtins.int
+    path: _builtins.str
+    """Folder of the checkpoint to go on from; empty: none, begin anew."""
+    progress: _builtins.str
+    """Its progress, a JSON object (heterotrain_core.progress)."""
+    refusal: _builtins.str
+    """Why the term cannot be opened; empty: it is."""
+    @_builtins.property
+    def passed_over(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Newer checkpoints that cannot be used, and why."""
+
+    def __init__(
+        self,
+        *,
+        term: _builtins.int = ...,
+        path: _builtins.str = ...,
+        progress: _builtins.str = ...,
+        passed_over: _abc.Iterable[_builtins.str] | None = ...,
+        refusal: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["passed_over", b"passed_over", "path", b"path", "progress", b"progress", "refusal", b"refusal", "term", b"term"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenTermReply: _TypeAlias = OpenTermReply  # noqa: Y015
+
+@_typing.final
+class RestoreRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TERM_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    term: _builtins.int
+    version: _builtins.int
+    @_builtins.property
+    def files(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Sizes of the checkpoint's files, in the order of the shards that wrote them."""
+
+    def __init__(
+        self,
+        *,
+        term: _builtins.int = ...,
+        version: _builtins.int = ...,
+        files: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "term", b"term", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestoreRequest: _TypeAlias = RestoreRequest  # noqa: Y015
+
+@_typing.final
+class RestoreReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REFUSAL_FIELD_NUMBER: _builtins.int
+    refusal: _builtins.str
+    def __init__(
+        self,
+        *,
+        refusal: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["refusal", b"refusal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestoreReply: _TypeAlias = RestoreReply  # noqa: Y015
+
+@_typing.final
+class CaptureRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TERM_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    term: _builtins.int
+    version: _builtins.int
+    def __init__(
+        self,
+        *,
+        term: _builtins.int = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["term", b"term", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CaptureRequest: _TypeAlias = CaptureRequest  # noqa: Y015
+
+@_typing.final
+class CaptureReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BYTES_FIELD_NUMBER: _builtins.int
+    REFUSAL_FIELD_NUMBER: _builtins.int
+    bytes: _builtins.int
+    refusal: _builtins.str
+    def __init__(
+        self,
+        *,
+        bytes: _builtins.int = ...,
+        refusal: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "refusal", b"refusal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CaptureReply: _TypeAlias = CaptureReply  # noqa: Y015
+
+@_typing.final
+class SaveRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TERM_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_NUMBER: _builtins.int
+    FOLDER_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
+    KEEP_FIELD_NUMBER: _builtins.int
+    term: _builtins.int
+    version: _builtins.int
+    output: _builtins.str
+    folder: _builtins.str
+    progress: _builtins.str
+    """What belongs to this version besides, a JSON object (heterotrain_core.progress)."""
+    keep: _builtins.int
+    """How many checkpoints of this job to keep, this one included."""
+    @_builtins.property
+    def bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Bytes that each shard has captured."""
+
+    def __init__(
+        self,
+        *,
+        term: _builtins.int = ...,
+        version: _builtins.int = ...,
+        output: _builtins.str = ...,
+        folder: _builtins.str = ...,
+        bytes: _abc.Iterable[_builtins.int] | None = ...,
+        progress: _builtins.str = ...,
+        keep: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "folder", b"folder", "keep", b"keep", "output", b"output", "progress", b"progress", "term", b"term", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SaveRequest: _TypeAlias = SaveRequest  # noqa: Y015
+
+@_typing.final
+class SaveReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    REFUSAL_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    bytes: _builtins.int
+    refusal: _builtins.str
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        bytes: _builtins.int = ...,
+        refusal: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "path", b"path", "refusal", b"refusal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SaveReply: _TypeAlias = SaveReply  # noqa: Y015
+
+@_typing.final
+class ReleaseRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TERM_FIELD_NUMBER: _builtins.int
+    CAPTURES_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    term: _builtins.int
+    files: _builtins.int
+    """The files of the checkpoint that was restored, this many."""
+    @_builtins.property
+    def captures(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """What was captured at these versions."""
+
+    def __init__(
+        self,
+        *,
+        term: _builtins.int = ...,
+        captures: _abc.Iterable[_builtins.int] | None = ...,
+        files: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["captures", b"captures", "files", b"files", "term", b"term"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseRequest: _TypeAlias = ReleaseRequest  # noqa: Y015
+
+@_typing.final
+class ReleaseReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseReply: _TypeAlias = ReleaseReply  # noqa: Y015
+
+@_typing.final
 class ShutdownRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -64,6 +64,36 @@ class ShardStub:
                 request_serializer=heterotrain__rpc_dot_shard__pb2.ShutdownRequest.SerializeToString,
                 response_deserializer=heterotrain__rpc_dot_shard__pb2.ShutdownReply.FromString,
                 _registered_method=True)
+        self.Standing = channel.unary_unary(
+                '/heterotrain.v1.Shard/Standing',
+                request_serializer=heterotrain__rpc_dot_shard__pb2.StandingRequest.SerializeToString,
+                response_deserializer=heterotrain__rpc_dot_shard__pb2.StandingReply.FromString,
+                _registered_method=True)
+        self.OpenTerm = channel.unary_unary(
+                '/heterotrain.v1.Shard/OpenTerm',
+                request_serializer=heterotrain__rpc_dot_shard__pb2.OpenTermRequest.SerializeToString,
+                response_deserializer=heterotrain__rpc_dot_shard__pb2.OpenTermReply.FromString,
+                _registered_method=True)
+        self.Restore = channel.unary_unary(
+                '/heterotrain.v1.Shard/Restore',
+                request_serializer=heterotrain__rpc_dot_shard__pb2.RestoreRequest.SerializeToString,
+                response_deserializer=heterotrain__rpc_dot_shard__pb2.RestoreReply.FromString,
+                _registered_method=True)
+        self.Capture = channel.unary_unary(
+                '/heterotrain.v1.Shard/Capture',
+                request_serializer=heterotrain__rpc_dot_shard__pb2.CaptureRequest.SerializeToString,
+                response_deserializer=heterotrain__rpc_dot_shard__pb2.CaptureReply.FromString,
+                _registered_method=True)
+        self.Save = channel.unary_unary(
+                '/heterotrain.v1.Shard/Save',
+                request_serializer=heterotrain__rpc_dot_shard__pb2.SaveRequest.SerializeToString,
+                response_deserializer=heterotrain__rpc_dot_shard__pb2.SaveReply.FromString,
+                _registered_method=True)
+        self.Release = channel.unary_unary(
+                '/heterotrain.v1.Shard/Release',
+                request_serializer=heterotrain__rpc_dot_shard__pb2.ReleaseRequest.SerializeToString,
+                response_deserializer=heterotrain__rpc_dot_shard__pb2.ReleaseReply.FromString,
+                _registered_method=True)
 
 
 class ShardServicer:
@@ -110,6 +140,48 @@ class ShardServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Standing(self, request, context):
+        """The term and the newest version here: what a new coordinator asks first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def OpenTerm(self, request, context):
+        """Shard 0 only: a term that this job has never had, and the checkpoint to go on from.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Restore(self, request, context):
+        """After Configure, in place of the initial values: take them, and the optimizer's state, from the checkpoint that
+        OpenTerm found. Shard 0 reads its files, the others read them from shard 0.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Capture(self, request, context):
+        """Between two commits: hold a copy of the whole state at the present version, until Release.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Save(self, request, context):
+        """Shard 0 only: collect what all shards captured and write the checkpoint.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Release(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ShardServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -142,6 +214,36 @@ def add_ShardServicer_to_server(servicer, server):
                     servicer.Shutdown,
                     request_deserializer=heterotrain__rpc_dot_shard__pb2.ShutdownRequest.FromString,
                     response_serializer=heterotrain__rpc_dot_shard__pb2.ShutdownReply.SerializeToString,
+            ),
+            'Standing': grpc.unary_unary_rpc_method_handler(
+                    servicer.Standing,
+                    request_deserializer=heterotrain__rpc_dot_shard__pb2.StandingRequest.FromString,
+                    response_serializer=heterotrain__rpc_dot_shard__pb2.StandingReply.SerializeToString,
+            ),
+            'OpenTerm': grpc.unary_unary_rpc_method_handler(
+                    servicer.OpenTerm,
+                    request_deserializer=heterotrain__rpc_dot_shard__pb2.OpenTermRequest.FromString,
+                    response_serializer=heterotrain__rpc_dot_shard__pb2.OpenTermReply.SerializeToString,
+            ),
+            'Restore': grpc.unary_unary_rpc_method_handler(
+                    servicer.Restore,
+                    request_deserializer=heterotrain__rpc_dot_shard__pb2.RestoreRequest.FromString,
+                    response_serializer=heterotrain__rpc_dot_shard__pb2.RestoreReply.SerializeToString,
+            ),
+            'Capture': grpc.unary_unary_rpc_method_handler(
+                    servicer.Capture,
+                    request_deserializer=heterotrain__rpc_dot_shard__pb2.CaptureRequest.FromString,
+                    response_serializer=heterotrain__rpc_dot_shard__pb2.CaptureReply.SerializeToString,
+            ),
+            'Save': grpc.unary_unary_rpc_method_handler(
+                    servicer.Save,
+                    request_deserializer=heterotrain__rpc_dot_shard__pb2.SaveRequest.FromString,
+                    response_serializer=heterotrain__rpc_dot_shard__pb2.SaveReply.SerializeToString,
+            ),
+            'Release': grpc.unary_unary_rpc_method_handler(
+                    servicer.Release,
+                    request_deserializer=heterotrain__rpc_dot_shard__pb2.ReleaseRequest.FromString,
+                    response_serializer=heterotrain__rpc_dot_shard__pb2.ReleaseReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -306,6 +408,168 @@ class Shard:
             '/heterotrain.v1.Shard/Shutdown',
             heterotrain__rpc_dot_shard__pb2.ShutdownRequest.SerializeToString,
             heterotrain__rpc_dot_shard__pb2.ShutdownReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Standing(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/heterotrain.v1.Shard/Standing',
+            heterotrain__rpc_dot_shard__pb2.StandingRequest.SerializeToString,
+            heterotrain__rpc_dot_shard__pb2.StandingReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def OpenTerm(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/heterotrain.v1.Shard/OpenTerm',
+            heterotrain__rpc_dot_shard__pb2.OpenTermRequest.SerializeToString,
+            heterotrain__rpc_dot_shard__pb2.OpenTermReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Restore(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/heterotrain.v1.Shard/Restore',
+            heterotrain__rpc_dot_shard__pb2.RestoreRequest.SerializeToString,
+            heterotrain__rpc_dot_shard__pb2.RestoreReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Capture(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/heterotrain.v1.Shard/Capture',
+            heterotrain__rpc_dot_shard__pb2.CaptureRequest.SerializeToString,
+            heterotrain__rpc_dot_shard__pb2.CaptureReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Save(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/heterotrain.v1.Shard/Save',
+            heterotrain__rpc_dot_shard__pb2.SaveRequest.SerializeToString,
+            heterotrain__rpc_dot_shard__pb2.SaveReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Release(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/heterotrain.v1.Shard/Release',
+            heterotrain__rpc_dot_shard__pb2.ReleaseRequest.SerializeToString,
+            heterotrain__rpc_dot_shard__pb2.ReleaseReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,6 +43,19 @@ class ShardStub:
     Export: _grpc.UnaryUnaryMultiCallable[_shard_pb2.ExportRequest, _shard_pb2.ExportReply]
     """Shard 0 only: collect all parts of a version from the shards and write the model file."""
     Shutdown: _grpc.UnaryUnaryMultiCallable[_shard_pb2.ShutdownRequest, _shard_pb2.ShutdownReply]
+    Standing: _grpc.UnaryUnaryMultiCallable[_shard_pb2.StandingRequest, _shard_pb2.StandingReply]
+    """The term and the newest version here: what a new coordinator asks first."""
+    OpenTerm: _grpc.UnaryUnaryMultiCallable[_shard_pb2.OpenTermRequest, _shard_pb2.OpenTermReply]
+    """Shard 0 only: a term that this job has never had, and the checkpoint to go on from."""
+    Restore: _grpc.UnaryUnaryMultiCallable[_shard_pb2.RestoreRequest, _shard_pb2.RestoreReply]
+    """After Configure, in place of the initial values: take them, and the optimizer's state, from the checkpoint that
+    OpenTerm found. Shard 0 reads its files, the others read them from shard 0.
+    """
+    Capture: _grpc.UnaryUnaryMultiCallable[_shard_pb2.CaptureRequest, _shard_pb2.CaptureReply]
+    """Between two commits: hold a copy of the whole state at the present version, until Release."""
+    Save: _grpc.UnaryUnaryMultiCallable[_shard_pb2.SaveRequest, _shard_pb2.SaveReply]
+    """Shard 0 only: collect what all shards captured and write the checkpoint."""
+    Release: _grpc.UnaryUnaryMultiCallable[_shard_pb2.ReleaseRequest, _shard_pb2.ReleaseReply]
 
 @_typing.type_check_only
 class ShardAsyncStub(ShardStub):
@@ -59,6 +72,19 @@ class ShardAsyncStub(ShardStub):
     Export: _aio.UnaryUnaryMultiCallable[_shard_pb2.ExportRequest, _shard_pb2.ExportReply]  # type: ignore[assignment]
     """Shard 0 only: collect all parts of a version from the shards and write the model file."""
     Shutdown: _aio.UnaryUnaryMultiCallable[_shard_pb2.ShutdownRequest, _shard_pb2.ShutdownReply]  # type: ignore[assignment]
+    Standing: _aio.UnaryUnaryMultiCallable[_shard_pb2.StandingRequest, _shard_pb2.StandingReply]  # type: ignore[assignment]
+    """The term and the newest version here: what a new coordinator asks first."""
+    OpenTerm: _aio.UnaryUnaryMultiCallable[_shard_pb2.OpenTermRequest, _shard_pb2.OpenTermReply]  # type: ignore[assignment]
+    """Shard 0 only: a term that this job has never had, and the checkpoint to go on from."""
+    Restore: _aio.UnaryUnaryMultiCallable[_shard_pb2.RestoreRequest, _shard_pb2.RestoreReply]  # type: ignore[assignment]
+    """After Configure, in place of the initial values: take them, and the optimizer's state, from the checkpoint that
+    OpenTerm found. Shard 0 reads its files, the others read them from shard 0.
+    """
+    Capture: _aio.UnaryUnaryMultiCallable[_shard_pb2.CaptureRequest, _shard_pb2.CaptureReply]  # type: ignore[assignment]
+    """Between two commits: hold a copy of the whole state at the present version, until Release."""
+    Save: _aio.UnaryUnaryMultiCallable[_shard_pb2.SaveRequest, _shard_pb2.SaveReply]  # type: ignore[assignment]
+    """Shard 0 only: collect what all shards captured and write the checkpoint."""
+    Release: _aio.UnaryUnaryMultiCallable[_shard_pb2.ReleaseRequest, _shard_pb2.ReleaseReply]  # type: ignore[assignment]
 
 class ShardServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -108,5 +134,54 @@ class ShardServicer(metaclass=_abc_1.ABCMeta):
         request: _shard_pb2.ShutdownRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_shard_pb2.ShutdownReply, _abc.Awaitable[_shard_pb2.ShutdownReply]]: ...
+
+    @_abc_1.abstractmethod
+    def Standing(
+        self,
+        request: _shard_pb2.StandingRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_shard_pb2.StandingReply, _abc.Awaitable[_shard_pb2.StandingReply]]:
+        """The term and the newest version here: what a new coordinator asks first."""
+
+    @_abc_1.abstractmethod
+    def OpenTerm(
+        self,
+        request: _shard_pb2.OpenTermRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_shard_pb2.OpenTermReply, _abc.Awaitable[_shard_pb2.OpenTermReply]]:
+        """Shard 0 only: a term that this job has never had, and the checkpoint to go on from."""
+
+    @_abc_1.abstractmethod
+    def Restore(
+        self,
+        request: _shard_pb2.RestoreRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_shard_pb2.RestoreReply, _abc.Awaitable[_shard_pb2.RestoreReply]]:
+        """After Configure, in place of the initial values: take them, and the optimizer's state, from the checkpoint that
+        OpenTerm found. Shard 0 reads its files, the others read them from shard 0.
+        """
+
+    @_abc_1.abstractmethod
+    def Capture(
+        self,
+        request: _shard_pb2.CaptureRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_shard_pb2.CaptureReply, _abc.Awaitable[_shard_pb2.CaptureReply]]:
+        """Between two commits: hold a copy of the whole state at the present version, until Release."""
+
+    @_abc_1.abstractmethod
+    def Save(
+        self,
+        request: _shard_pb2.SaveRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_shard_pb2.SaveReply, _abc.Awaitable[_shard_pb2.SaveReply]]:
+        """Shard 0 only: collect what all shards captured and write the checkpoint."""
+
+    @_abc_1.abstractmethod
+    def Release(
+        self,
+        request: _shard_pb2.ReleaseRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_shard_pb2.ReleaseReply, _abc.Awaitable[_shard_pb2.ReleaseReply]]: ...
 
 def add_ShardServicer_to_server(servicer: ShardServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
