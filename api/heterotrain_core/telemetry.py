@@ -23,6 +23,16 @@ class WorkerPace:
     timings: Timings
 
 
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One iteration of one worker."""
+
+    sequence: int
+    """Counts the worker's iterations from 1: rises by 1, and tells new records from those seen before."""
+    samples: int
+    timings: Timings
+
+
 class WorkerTelemetry:
     """What one worker has done. O(1) to feed; medians are only taken when asked for."""
 
@@ -30,22 +40,28 @@ class WorkerTelemetry:
         self.rounds = 0
         self.samples = 0
         self.refused = 0
-        self._recent: deque[tuple[int, Timings]] = deque(maxlen=WINDOW)
+        self._recent: deque[StepRecord] = deque(maxlen=WINDOW)
+
+    @property
+    def recent(self) -> tuple[StepRecord, ...]:
+        """The last iterations, oldest first."""
+        return tuple(self._recent)
 
     def add(self, samples: int, timings: Timings, *, refused: bool) -> None:
         """An iteration is over."""
         self.rounds += 1
         self.samples += samples
         self.refused += refused
-        self._recent.append((samples, timings))
+        self._recent.append(StepRecord(self.rounds, samples, timings))
 
     def own_speed(self) -> float:
         """Median of samples over compute seconds; 0 until known."""
-        return median([n / t.compute for n, t in self._recent if t.compute > 0 and n > 0] or [0.0])
+        speeds = [r.samples / r.timings.compute for r in self._recent if r.timings.compute > 0 and r.samples > 0]
+        return median(speeds or [0.0])
 
     def pace(self) -> WorkerPace:
         """Medians now."""
-        recent = [t for _, t in self._recent] or [Timings()]
+        recent = [r.timings for r in self._recent] or [Timings()]
         timings = Timings(
             data=median(t.data for t in recent),
             compute=median(t.compute for t in recent),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from heterotrain_core.telemetry import RoundTelemetry
+from heterotrain_core.run_values import Timings
+from heterotrain_core.telemetry import WINDOW, RoundTelemetry, StepRecord, WorkerTelemetry
 
 
 def test_speeds_leave_evaluations_out() -> None:
@@ -31,3 +32,12 @@ def test_an_evaluation_after_the_last_round_is_no_part_of_the_training() -> None
     totals.evaluation_begins(2.0)
     totals.evaluation_ends(7.0)
     assert (totals.training_seconds(9.0), totals.evaluation_seconds, totals.mean_speed(9.0)) == (2.0, 0.0, 4.0)
+
+
+def test_a_worker_keeps_its_last_iterations_in_order() -> None:
+    worker = WorkerTelemetry()
+    for i in range(WINDOW + 2):
+        worker.add(8, Timings(compute=0.1 * (i + 1)), refused=False)
+
+    assert [r.sequence for r in worker.recent] == list(range(3, WINDOW + 3))
+    assert worker.recent[-1] == StepRecord(WINDOW + 2, 8, Timings(compute=0.1 * (WINDOW + 2)))

@@ -6,7 +6,11 @@ from heterotrain.coordinator.messages import share_messages
 from heterotrain_api.trainer_config import TrainerConfig
 from heterotrain_core.run_state import RunView, WorkerView
 from heterotrain_core.run_values import Phase, WorkerPhase
+from heterotrain_core.telemetry import WINDOW, StepRecord
 from heterotrain_rpc import control_pb2
+
+MANY_WORKERS = 64
+FEW_RECORDS = 8
 
 _PHASES = {
     Phase.WAITING: control_pb2.PHASE_WAITING,
@@ -46,7 +50,7 @@ def job_state(view: RunView, config: TrainerConfig, term: int) -> control_pb2.Jo
         samples_per_second=view.samples_per_second,
         mean_samples_per_second=view.mean_samples_per_second,
         ideal_samples_per_second=view.ideal_samples_per_second,
-        workers=[_worker_state(w) for w in view.workers],
+        workers=[_worker_state(w, _records_each(len(view.workers))) for w in view.workers],
         plan=control_pb2.PlanState(
             generation=view.plan.generation,
             effective_round=view.plan_round,
@@ -67,7 +71,12 @@ def job_state(view: RunView, config: TrainerConfig, term: int) -> control_pb2.Jo
     )
 
 
-def _worker_state(worker: WorkerView) -> control_pb2.WorkerState:
+def _records_each(num_workers: int) -> int:
+    """Step records told of each worker: in large jobs the newest few, so that a state stays below 100 KB or so."""
+    return WINDOW if num_workers <= MANY_WORKERS else FEW_RECORDS
+
+
+def _worker_state(worker: WorkerView, records: int) -> control_pb2.WorkerState:
     return control_pb2.WorkerState(
         name=worker.name,
         group=worker.group,
@@ -89,4 +98,18 @@ def _worker_state(worker: WorkerView) -> control_pb2.WorkerState:
         host=worker.host,
         error=worker.error,
         micro_batch=worker.micro_batch or 0,
+        recent=map(_step_record, worker.recent[-records:]),
+    )
+
+
+def _step_record(record: StepRecord) -> control_pb2.StepRecord:
+    times = record.timings
+    return control_pb2.StepRecord(
+        sequence=record.sequence,
+        samples=record.samples,
+        data_seconds=times.data,
+        compute_seconds=times.compute,
+        push_seconds=times.push,
+        pull_seconds=times.pull,
+        step_seconds=times.step,
     )
