@@ -40,6 +40,9 @@ class Env:
     """Path of the `TrainerConfig` JSON file, for the coordinator."""
     DEVICE: Final = "HETEROTRAIN_DEVICE"
     """``CPU`` or ``CUDA``."""
+    CUDA_ORDINAL: Final = "HETEROTRAIN_CUDA_ORDINAL"
+    """Local runner only: place of a worker among those on CUDA, so that each takes another device while there are
+    any."""
     OUTPUT: Final = "HETEROTRAIN_OUTPUT"
     """Folder where shard 0 leaves the model."""
     TERMINATION_LOG: Final = "HETEROTRAIN_TERMINATION_LOG"

@@ -43,7 +43,7 @@ class ExitWatch:
         self._excepthook(kind, error, trace)
         if not self._over:
             self._over = True
-            self._on_failure(last_line(error))
+            self._on_failure(first_line(error))
 
     def _noting_exit(self, code: object = None) -> NoReturn:
         self._exit_code = code
@@ -59,6 +59,11 @@ class ExitWatch:
             self._on_failure(f"the script called sys.exit({self._exit_code!r})")
 
 
-def last_line(error: BaseException) -> str:
-    """What Python prints last of an uncaught exception: ``ValueError: no such column``."""
-    return traceback.format_exception_only(error)[-1].strip()
+def first_line(error: BaseException) -> str:
+    """What Python prints first of an uncaught exception below its traceback: ``ValueError: no such column``.
+
+    Further lines (CUDA's advice on debugging, notes that were added) are in the log.
+    """
+    lines = "".join(traceback.format_exception_only(error)).splitlines()
+    # A SyntaxError shows the place before it, indented.
+    return next((line for line in lines if line and not line.startswith(" ")), type(error).__name__)

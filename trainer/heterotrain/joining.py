@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Mapping
 from typing import Final
 
 import torch
@@ -12,7 +13,7 @@ import torch
 from heterotrain.alone import AloneEngine
 from heterotrain.engine import Engine
 from heterotrain.errors import UsageError
-from heterotrain.exits import ExitWatch
+from heterotrain.exits import ExitWatch, first_line
 from heterotrain.randomness import seed_everything, stable_seed
 from heterotrain.session import Session
 from heterotrain.settings import JobSettings, Settings, read_settings
@@ -57,11 +58,30 @@ def join(*, batch_size: int | None = None, seed: int | None = None) -> Session:
 
 
 def choose_device(settings: Settings) -> torch.device:
-    """Where to compute; raises `UsageError` if CUDA is asked for and cannot be used."""
-    usable = torch.cuda.is_available()
-    if settings.device == "CUDA" and not usable:
-        raise UsageError(f"{Env.DEVICE} is CUDA, but PyTorch finds no usable CUDA device; use a node with one, or CPU")
-    return torch.device("cuda" if settings.device == "CUDA" or (settings.device is None and usable) else "cpu")
+    """Where to compute; raises `UsageError` if CUDA is asked for and cannot be used, saying why."""
+    if settings.device == "CPU" or (settings.device is None and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise UsageError(f"{Env.DEVICE} is CUDA, but {_why_no_device(os.environ)}")
+    device = torch.device("cuda", settings.cuda_ordinal % torch.cuda.device_count())
+    try:
+        # What the script and libraries put on "cuda" belongs on the same device.
+        torch.cuda.set_device(device)
+        torch.zeros(1, device=device).add_(1).item()
+    except RuntimeError as error:
+        raise UsageError(
+            f"{device} cannot be used: {first_line(error)}; {Env.DEVICE}=CPU (device: CPU in a job) computes without it"
+        ) from error
+    return device
+
+
+def _why_no_device(environ: Mapping[str, str]) -> str:
+    """Which of the usual reasons it is, and the remedy."""
+    if torch.version.cuda is None:
+        return f"this PyTorch ({torch.__version__}) is built without CUDA; install a build with it, or use CPU"
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    hidden = "" if visible is None else f" among those that CUDA_VISIBLE_DEVICES={visible!r} names"
+    return f"PyTorch finds no usable CUDA device{hidden}; use a machine with one, or CPU"
 
 
 def _alone(batch_size: int | None, seed: int | None) -> Engine:

@@ -36,6 +36,8 @@ class Settings:
     """`None`: the script runs alone."""
     device: Device | None = None
     """`None` (alone only): CUDA if there is a usable one, else the CPU."""
+    cuda_ordinal: int = 0
+    """Which of the CUDA devices that this process sees; counted on from 0 again when there are fewer."""
     stretch: float = 1.0
     """Paced emulation of a slower machine: compute phases last at least this multiple of the CPU time they took."""
     sample_log: Path | None = None
@@ -52,6 +54,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
     return Settings(
         job=job,
         device=device,
+        cuda_ordinal=_read_ordinal(environ.get(Env.CUDA_ORDINAL)),
         stretch=_read_stretch(environ.get(Env.STRETCH)),
         sample_log=Path(log) if log else None,
     )
@@ -84,6 +87,14 @@ def _read_device(value: str | None) -> Device | None:
             return "CUDA"
         case _:
             raise UsageError(f"{Env.DEVICE} must be CPU or CUDA, not {value!r}; set it to one of them or unset it")
+
+
+def _read_ordinal(value: str | None) -> int:
+    if not value:
+        return 0
+    if not (value.isascii() and value.isdecimal()):
+        raise UsageError(f"{Env.CUDA_ORDINAL} must be a whole number of at least 0, not {value!r}; unset it for 0")
+    return int(value)
 
 
 def _read_stretch(value: str | None) -> float:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from heterotrain_api.contract import Env, ps_name
-from heterotrain_api.v1alpha1 import HeteroTrainJob, Resources
+from heterotrain_api.v1alpha1 import Device, HeteroTrainJob, Resources
 from heterotrain_operator.job.trainer_config import (
     THREAD_VARIABLES,
     Membership,
@@ -104,6 +104,9 @@ class ProcessPlan:
             **base_environment(self.environment, self.python),
             **worker_environment(self._member(slot.name), spec, slot.group, coordinator=coordinator),
         }
+        if slot.group.device is Device.CUDA:
+            on_cuda = [other.name for other in self.slots if other.group.device is Device.CUDA]
+            environment[Env.CUDA_ORDINAL] = str(on_cuda.index(slot.name))
         if slot.name in self.stretches:
             environment[Env.STRETCH] = repr(self.stretches[slot.name])
         if self.log_samples:

@@ -72,6 +72,13 @@ def test_pace_and_sample_log_reach_the_worker_that_they_are_for() -> None:
     assert second["HETEROTRAIN_SAMPLE_LOG"] == "/report/logs/cpu-1.samples"
 
 
+def test_workers_on_cuda_are_counted_so_that_each_takes_a_device_of_its_own() -> None:
+    groups = [{"name": "a", "device": "CUDA"}, {"name": "b"}, {"name": "c", "device": "CUDA", "replicas": 2}]
+    plan = make_plan(workers=groups)
+    ordinals = {s.name: plan.worker_command(s, "x").environment.get("HETEROTRAIN_CUDA_ORDINAL") for s in plan.slots}
+    assert ordinals == {"a-0": "0", "b-0": None, "c-0": "1", "c-1": "2"}
+
+
 def test_another_command_than_python_is_taken_as_it_is() -> None:
     plan = make_plan(command=["sh", "-c", "python x.py"], args=[])
     assert list(plan.worker_command(plan.slots[0], "x").arguments) == ["sh", "-c", "python x.py"]

@@ -19,11 +19,12 @@ WANT_JOB = JobSettings(job_name="fashion", job_uid="u1", name="cpu-0", coordinat
     [
         ({}, Settings()),
         ({Env.DEVICE: "CUDA", Env.STRETCH: "1.5"}, Settings(device="CUDA", stretch=1.5)),
+        ({Env.DEVICE: "CUDA", Env.CUDA_ORDINAL: "3"}, Settings(device="CUDA", cuda_ordinal=3)),
         (JOB, Settings(job=WANT_JOB, device="CPU")),
         (JOB | {Env.SAMPLE_LOG: "/log"}, Settings(job=WANT_JOB, device="CPU", sample_log=Path("/log"))),
         ({Env.NAME: "cpu-0"}, Settings()),
     ],
-    ids=["nothing: alone", "options alone", "a job", "a job with a log", "a name without a job"],
+    ids=["nothing: alone", "options alone", "the fourth on CUDA", "a job", "a job with a log", "a name without a job"],
 )
 def test_the_environment_is_read(environ: dict[str, str], want: Settings) -> None:
     assert read_settings(environ) == want
@@ -34,6 +35,8 @@ def test_the_environment_is_read(environ: dict[str, str], want: Settings) -> Non
     [
         ({Env.JOB_UID: "u1", Env.JOB_NAME: "j", Env.NAME: "w"}, f"{Env.COORDINATOR}, {Env.CERTIFICATES} are not"),
         ({Env.DEVICE: "TPU"}, f"{Env.DEVICE} must be CPU or CUDA, not 'TPU'"),
+        ({Env.DEVICE: "cuda:7"}, f"{Env.DEVICE} must be CPU or CUDA, not 'cuda:7'"),
+        ({Env.CUDA_ORDINAL: "-1"}, f"{Env.CUDA_ORDINAL} must be a whole number of at least 0, not '-1'"),
         ({Env.STRETCH: "0.5"}, f"{Env.STRETCH} must be a number of at least 1"),
         ({Env.STRETCH: "slow"}, f"{Env.STRETCH} must be a number of at least 1"),
         ({Env.STRETCH: "inf"}, f"{Env.STRETCH} must be a number of at least 1"),
