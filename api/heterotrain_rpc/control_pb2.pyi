@@ -456,6 +456,9 @@ class JobState(_message.Message):
     ROUND_SECONDS_FIELD_NUMBER: _builtins.int
     MODEL_PATH_FIELD_NUMBER: _builtins.int
     EVALUATION_SECONDS_FIELD_NUMBER: _builtins.int
+    RESTORES_FIELD_NUMBER: _builtins.int
+    ROUNDS_LOST_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_VERSION_FIELD_NUMBER: _builtins.int
     job_name: _builtins.str
     job_uid: _builtins.str
     term: _builtins.int
@@ -485,6 +488,12 @@ class JobState(_message.Message):
     """Where the final model lies, once saved."""
     evaluation_seconds: _builtins.float
     """Of training_seconds, spent in evaluations."""
+    restores: _builtins.int
+    """How often the job has gone back to a checkpoint, or to its beginning."""
+    rounds_lost: _builtins.int
+    """Rounds that were trained and lost by that, as far as they are known."""
+    checkpoint_version: _builtins.int
+    """Version of the newest checkpoint that is whole."""
     @_builtins.property
     def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerState]: ...
     @_builtins.property
@@ -523,12 +532,17 @@ class JobState(_message.Message):
         round_seconds: _builtins.float = ...,
         model_path: _builtins.str = ...,
         evaluation_seconds: _builtins.float = ...,
+        restores: _builtins.int = ...,
+        rounds_lost: _builtins.int = ...,
+        checkpoint_version: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_version", b"_checkpoint_version", "checkpoint_version", b"checkpoint_version", "plan", b"plan"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset_size", b"dataset_size", "epoch", b"epoch", "epochs", b"epochs", "evaluation_seconds", b"evaluation_seconds", "events", b"events", "global_batch_size", b"global_batch_size", "ideal_samples_per_second", b"ideal_samples_per_second", "job_name", b"job_name", "job_uid", b"job_uid", "mean_samples_per_second", b"mean_samples_per_second", "message", b"message", "model_path", b"model_path", "phase", b"phase", "plan", b"plan", "reason", b"reason", "reported", b"reported", "round_seconds", b"round_seconds", "rounds_planned", b"rounds_planned", "samples", b"samples", "samples_per_second", b"samples_per_second", "shards", b"shards", "term", b"term", "training_seconds", b"training_seconds", "version", b"version", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_version", b"_checkpoint_version", "checkpoint_version", b"checkpoint_version", "dataset_size", b"dataset_size", "epoch", b"epoch", "epochs", b"epochs", "evaluation_seconds", b"evaluation_seconds", "events", b"events", "global_batch_size", b"global_batch_size", "ideal_samples_per_second", b"ideal_samples_per_second", "job_name", b"job_name", "job_uid", b"job_uid", "mean_samples_per_second", b"mean_samples_per_second", "message", b"message", "model_path", b"model_path", "phase", b"phase", "plan", b"plan", "reason", b"reason", "reported", b"reported", "restores", b"restores", "round_seconds", b"round_seconds", "rounds_lost", b"rounds_lost", "rounds_planned", b"rounds_planned", "samples", b"samples", "samples_per_second", b"samples_per_second", "shards", b"shards", "term", b"term", "training_seconds", b"training_seconds", "version", b"version", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__checkpoint_version: _TypeAlias = _typing.Literal["checkpoint_version"]  # noqa: Y015
+    _WhichOneofArgType__checkpoint_version: _TypeAlias = _typing.Literal["_checkpoint_version", b"_checkpoint_version"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__checkpoint_version) -> _WhichOneofReturnType__checkpoint_version | None: ...
 
 Global___JobState: _TypeAlias = JobState  # noqa: Y015
 
@@ -585,7 +599,7 @@ Global___Stop: _TypeAlias = Stop  # noqa: Y015
 
 @_typing.final
 class Checkpoint(_message.Message):
-    """Write the parameters of the present version beside the final model, as model-<version>.safetensors."""
+    """Make a checkpoint of the newest version; answered with its folder when it is whole."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
