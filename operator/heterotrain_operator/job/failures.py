@@ -14,7 +14,7 @@ from typing import Final
 from heterotrain_api.conditions import Reason, one_line
 from heterotrain_api.contract import Container, ExitCode, Role
 from heterotrain_api.status import Failure
-from heterotrain_operator.job.last_words import last_words
+from heterotrain_operator.job.last_words import last_words, remedy
 from heterotrain_operator.job.observed import ContainerEnd, PodSeen
 from heterotrain_operator.job.outcome import OOM_KILLED
 from heterotrain_operator.job.slots import Slot, container, is_gone, trainer_end
@@ -150,6 +150,8 @@ def _failure(view: View, slot: Slot, pod: PodSeen, name: str, end: ContainerEnd)
         if end.reason and end.reason not in ("Error", "Completed"):
             text += f" ({end.reason})"
         text += f": {words}" if words else ""
+        advice = remedy(words, slot.group)
+        text += f"; {advice}" if advice else ""
     return Failure(pod=pod.name, container=name, exit_code=end.exit_code, reason=reason.value, message=one_line(text))
 
 

@@ -6,6 +6,16 @@ from typing import Final
 
 _LINES_AFTER_TRACEBACK: Final = 12
 
+_OUT_OF_DEVICE_MEMORY: Final = ("torch.OutOfMemoryError:", "torch.cuda.OutOfMemoryError:")
+"""PyTorch's own word when a GPU has no memory left; the container's limit has no part in it."""
+
+
+def remedy(words: str, group: str = "") -> str:
+    """What to change about a worker of `group` that said `words`; empty: its script knows better."""
+    if words.startswith(_OUT_OF_DEVICE_MEMORY):
+        return f"lower batch.max of {f'group {group}' if group else 'its group'}, or use a GPU with more memory"
+    return ""
+
 
 def last_words(log: str, *, longest: int = 300) -> str:
     """Return the line of a log that says why its process ended: that of the last traceback, else the last one not

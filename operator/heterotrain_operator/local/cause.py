@@ -14,6 +14,7 @@ from typing import Final
 
 from heterotrain_api.conditions import Reason
 from heterotrain_api.contract import ExitCode
+from heterotrain_operator.job.last_words import remedy
 from heterotrain_operator.local.quantity import format_bytes
 
 LAUNCH_FAILED: Final = 127
@@ -90,6 +91,8 @@ def describe_exit(ended: Exit) -> Cause:
             else words
         )
         return Cause(reason=reason, message=f"{who} was killed by {signal_name(-ended.code)}{hint}", process=ended.name)
+    advice = remedy(ended.last_line)
+    words += f"; {advice}" if advice else ""
     return Cause(reason=reason, message=f"{who} exited with code {ended.code}{words}", process=ended.name)
 
 

@@ -30,6 +30,17 @@ def ended(name: str, code: int, seconds: float = 1.0, **more: object) -> Exit:
             id="a worker that raised is named with its exit code and its last line",
         ),
         pytest.param(
+            [ended("gpu-0", 1, last_line="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB.")],
+            None,
+            Cause(
+                reason=Reason.WORKER_FAILED,
+                message="worker gpu-0 exited with code 1: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate"
+                " 2 GiB.; lower batch.max of its group, or use a GPU with more memory",
+                process="gpu-0",
+            ),
+            id="of a GPU without memory it is said what to change",
+        ),
+        pytest.param(
             [ended("coordinator", 1, 1.0), ended("cpu-0", 4, 1.1), ended("cpu-2", 1, 1.2, last_line="KeyError: 'x'")],
             LOST,
             Cause(

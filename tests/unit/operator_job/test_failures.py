@@ -69,3 +69,13 @@ def test_out_of_memory(case: Case) -> None:
     (cause,) = causes(view, gone=True)
     assert (cause.failure.reason, cause.failure.exit_code) == ("OutOfMemory", 137)
     assert cause.failure.message == case.want
+
+
+def test_of_a_gpu_without_memory_it_is_said_what_to_change() -> None:
+    end = make_end(1, message="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB.")
+    (cause,) = causes(viewed(make_job(), pods(make_pod("cpu-1", phase="Failed", trainer=end))), gone=True)
+    assert cause.failure.reason == "WorkerFailed"
+    assert cause.failure.message == (
+        "worker cpu-1 (pod fashion-cpu-1-1) exited with code 1: torch.OutOfMemoryError: CUDA out of memory. Tried to "
+        "allocate 2 GiB.; lower batch.max of group cpu, or use a GPU with more memory"
+    )
