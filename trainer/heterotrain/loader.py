@@ -163,6 +163,9 @@ def _moved(batch: Any, move: Callable[[torch.Tensor], torch.Tensor], device: tor
     match batch:
         case torch.Tensor():
             return move(batch)
+        # Before all containers: what knows how to move itself may keep a part on the CPU (a PackedSequence its sizes).
+        case _ if callable(getattr(batch, "to", None)):
+            return batch.to(device)
         case tuple() if hasattr(batch, "_fields"):
             return type(batch)(*(_moved(b, move, device) for b in batch))
         case tuple() | list():
@@ -170,4 +173,4 @@ def _moved(batch: Any, move: Callable[[torch.Tensor], torch.Tensor], device: tor
         case Mapping():
             return {k: _moved(v, move, device) for k, v in batch.items()}
         case _:
-            return batch.to(device) if hasattr(batch, "to") else batch
+            return batch
