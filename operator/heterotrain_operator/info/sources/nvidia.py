@@ -19,16 +19,25 @@ _FIELDS: Final[Mapping[str, tuple[str, float]]] = {
     "gpu_power_limit_watts": ("power.limit", 1.0),
 }
 """Series, with nvidia-smi's name of it and what its numbers are multiplied by."""
-_THROTTLE: Final = "clocks_event_reasons.active"
+_THROTTLE: Final = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
+"""The name since driver 535, and the one before: nvidia-smi refuses a query for one name that it does not know."""
 _IDLE: Final = 0x1
 """Of the throttle reasons' bits: the clock is low because there is nothing to do."""
 
 
 async def nvidia_series() -> Mapping[str, list[Row]]:
     """All devices; raises `SourceError` if there is no nvidia-smi or it fails."""
-    query = ",".join(("index", "uuid", *(name for name, _ in _FIELDS.values()), _THROTTLE))
-    argv = ("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits")
-    return parse_csv((await output_of(argv)).decode(errors="replace"))
+    newer, older = map(_arguments, _THROTTLE)
+    try:
+        output = await output_of(newer)
+    except SourceError:
+        output = await output_of(older)
+    return parse_csv(output.decode(errors="replace"))
+
+
+def _arguments(throttle: str) -> tuple[str, ...]:
+    query = ",".join(("index", "uuid", *(name for name, _ in _FIELDS.values()), throttle))
+    return ("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits")
 
 
 def parse_csv(text: str) -> Mapping[str, list[Row]]:
