@@ -64,6 +64,7 @@ class Reason(StrEnum):
     REQUEST_ACCEPTED = "RequestAccepted"
     REQUEST_REFUSED = "RequestRefused"
     GRADIENT_NOT_FINITE = "GradientNotFinite"
+    MOMENTUM_WITH_STALENESS = "MomentumWithStaleness"
     REPORT_IGNORED = "ReportIgnored"
     WORKER_DRAINED = "WorkerDrained"
     WORKER_FINISHED = "WorkerFinished"
@@ -183,6 +184,11 @@ REASONS: Final[dict[Reason, ReasonDoc]] = {
     Reason.GRADIENT_NOT_FINITE: ReasonDoc(
         "A gradient with NaN or infinity was discarded on all shards; its samples count as used.",
         "If it happens often, lower the learning rate, clip the norm, or check the data.",
+    ),
+    Reason.MOMENTUM_WITH_STALENESS: ReasonDoc(
+        "Gradients are applied to newer parameters than they were computed on, and the optimizer has momentum, which"
+        " multiplies the harm of that.",
+        "Lower the momentum, the learning rate or the staleness bound; the message has the largest stable rate.",
     ),
     Reason.REPORT_IGNORED: ReasonDoc(
         "A reported value could not be taken, as the message says.",

@@ -40,6 +40,24 @@ class StopConfig(_Frozen):
     target_at_most: float | None = None
 
 
+class SynchronizationConfig(_Frozen):
+    """How workers wait for each other; what means nothing in the mode is passed over."""
+
+    mode: str = "BSP"
+    staleness_bound: int | None = 3
+    """SSP: iterations; Delay: rounds. `None`: no bound."""
+    delay_window_seconds: float | None = 0.05
+    """Delay. `None`: wait for everybody."""
+    discount: str | None = None
+    """``None``, ``Polynomial`` or ``StalenessAware``; `None`: the mode's own."""
+    discount_exponent: float = 1.0
+    normalization: str = "Target"
+    delay_compensation: float = 0.0
+    dssp_lower: int = 2
+    dssp_range: int = 8
+    backup_workers: int = 1
+
+
 class TrainerConfig(_Frozen):
     """Everything the coordinator must know before the first worker joins."""
 
@@ -51,6 +69,7 @@ class TrainerConfig(_Frozen):
     workers: tuple[WorkerConfig, ...]
     shards: tuple[ShardConfig, ...]
     stop: StopConfig = StopConfig()
+    synchronization: SynchronizationConfig = SynchronizationConfig()
     lease_seconds: float = 15.0
     """A worker silent for so long is lost."""
     output: str = ""

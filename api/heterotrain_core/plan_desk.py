@@ -13,6 +13,7 @@ from heterotrain_core.rounds import Rounds
 from heterotrain_core.run_effects import AnswerCommand, AnswerPlan, Effect, PlanProposal, Refusal, Send
 from heterotrain_core.run_events import DrainCommanded, PlanAnswered, PlanRequested
 from heterotrain_core.run_values import RunConfig, RunFault, RunReason
+from heterotrain_core.synchronization import Backup, describe
 from heterotrain_core.types import Plan, Share
 
 FIRST_GENERATION = 1
@@ -63,6 +64,7 @@ class PlanDesk:
         """Propose what the operator asks for to all live workers, or refuse it."""
         current = rounds.policy.plan if rounds is not None else self.start
         plan = complete_plan(event.shares, current, generation=event.generation, reason=event.reason)
+        plan = replace(plan, synchronization=event.synchronization)
         refusals: tuple[Refusal, ...]
         if rounds is None:
             refusals = (Refusal("", "training has not begun: propose the plan again when it has"),)
@@ -152,7 +154,13 @@ class PlanDesk:
         faults = check_plan(
             plan, bounds=self._bounds, grain=grain, total=total, live=live, current_generation=generation
         )
-        return tuple(Refusal(f.worker, f.message) for f in faults)
+        refusals = [Refusal(f.worker, f.message) for f in faults]
+        wanted = plan.synchronization
+        if isinstance(wanted, Backup) and wanted.workers >= len(live):
+            refusals.append(
+                Refusal("", f"{wanted.workers} backup workers of {len(live)} leave nobody to wait for: give fewer")
+            )
+        return tuple(refusals)
 
     def _conclude(self, negotiation: Negotiation, rounds: Rounds, now: float) -> list[Effect]:
         self._negotiation = None
@@ -162,7 +170,8 @@ class PlanDesk:
             return [negotiation.refused()]
         effects = rounds.plan(plan, now)
         first = rounds.policy.plan_round
-        words = f": {plan.reason}" if plan.reason else ""
+        parts = [plan.reason, describe(plan.synchronization) if plan.synchronization is not None else ""]
+        words = "".join(f": {part}" for part in parts if part)
         self._log.add(RunReason.PLAN_AGREED, f"plan {plan.generation} is in force from round {first}{words}", now)
         return [*effects, AnswerPlan(negotiation.request, plan.generation, first)]
 

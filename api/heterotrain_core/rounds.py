@@ -9,13 +9,15 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from heterotrain_core.agreement import RoundSettings, common_absent, settle
-from heterotrain_core.bsp import BspPolicy
 from heterotrain_core.cursor import DataCursor
 from heterotrain_core.progress import Progress
 from heterotrain_core.run_effects import CommitRound, Effect, GradientKey, Send, Work
 from heterotrain_core.run_events import Done
+from heterotrain_core.run_state import SynchronizationView
 from heterotrain_core.run_values import Manifest, RunConfig, RunFault, RunReason
 from heterotrain_core.schedule import schedule_step
+from heterotrain_core.staleness_watch import StalenessWatch
+from heterotrain_core.sync.policy import Policy
 from heterotrain_core.types import Commit, Decision, EpochEnd, Grant, Plan, TrainingEnd
 
 
@@ -51,7 +53,8 @@ class Rounds:
         self._seats = [_Seat(w.name) for w in config.workers]
         self.committed = restored.version if restored is not None else 0
         """Newest version that all shards have published."""
-        self.policy = BspPolicy(
+        self.policy = Policy(
+            config.synchronization,
             plan,
             [w.name for w in config.workers],
             self._cursor,
@@ -63,6 +66,7 @@ class Rounds:
         self._dones: dict[tuple[int, int], Done] = {}
         self._refused: list[Done] = []
         self._discard: list[GradientKey] = []
+        self._watch = StalenessWatch()
         self._settings = RoundSettings(restored.groups if restored is not None else manifest.groups, None)
 
     @property
@@ -72,7 +76,9 @@ class Rounds:
 
     @property
     def planned(self) -> int:
-        """Rounds that the epochs come to, unless a limit is lower."""
+        """Rounds that the epochs come to, unless a limit is lower; 0: not known, since rounds wait for nobody."""
+        if not self.policy.synchronization_wanted.lockstep:
+            return self._config.stop.rounds or 0
         rounds = -(-self._manifest.dataset_size // self._config.global_batch_size) * self.epochs
         return rounds if self._config.stop.rounds is None else min(rounds, self._config.stop.rounds)
 
@@ -180,6 +186,25 @@ class Rounds:
         """An agreed or derived plan."""
         return self._carry_out(self.policy.on_plan(plan, now))
 
+    def timer(self, now: float) -> list[Effect]:
+        """The policy's `next_timer` may have come."""
+        return self._carry_out(self.policy.on_timer(now))
+
+    def advice(self) -> str | None:
+        """A warning about staleness and the optimizer's settings that has not been given yet."""
+        return self._watch.advice(self._settings.groups)
+
+    def synchronization(self) -> SynchronizationView:
+        """How workers wait for each other now, and how stale gradients have been."""
+        policy = self.policy
+        return SynchronizationView(
+            wanted=policy.synchronization_wanted,
+            mode=policy.synchronization.mode,
+            bound_in_force=policy.bound_in_force,
+            largest_staleness=policy.largest_staleness,
+            staleness=policy.staleness_histogram,
+        )
+
     def stop(self, reason: str, now: float) -> list[Effect]:
         """Open no further rounds."""
         return self._carry_out(self.policy.on_stop(reason, now))
@@ -237,11 +262,15 @@ class Rounds:
 
     def _commit(self, commit: Commit) -> CommitRound:
         dones = [self._dones.pop((c.worker, c.iteration)) for c in commit.contributions]
+        for worker, iteration in commit.dropped:
+            del self._dones[worker, iteration]
+            self._discard.append(GradientKey(worker, self._seats[worker].incarnation, iteration))
         try:
             # A round whose gradients were all refused has settings too: its rate may be logged, its step is empty.
             self._settings = settle(dones or self._refused) if dones or self._refused else self._settings
         except ValueError as error:
             raise RunFault(RunReason.HYPERPARAMETERS_DIFFER, f"round {commit.version}: {error}") from error
+        self._watch.note(commit)
         discard, self._discard, self._refused = tuple(self._discard), [], []
         self._pending_samples.append(sum(len(r) for r in commit.ranges))
         return CommitRound(
@@ -256,6 +285,7 @@ class Rounds:
             retain=self._retained(commit.version),
             clip=self._settings.clip if dones else None,
             discard=discard,
+            compensation=commit.compensation,
         )
 
     def _retained(self, version: int) -> tuple[int, ...]:

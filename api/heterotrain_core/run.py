@@ -22,7 +22,7 @@ from heterotrain_core.reports import Reports
 from heterotrain_core.rounds import Rounds
 from heterotrain_core.run_ends import answer_after_end, fault_of
 from heterotrain_core.run_starts import first_progress
-from heterotrain_core.run_state import RunView, view_worker
+from heterotrain_core.run_state import RunView, view_before, view_worker
 from heterotrain_core.run_values import Outcome, Phase, RunConfig, RunFault, RunReason, WorkerPhase
 from heterotrain_core.saving import Saving
 from heterotrain_core.setup_stage import Agreed, SetupStage
@@ -83,10 +83,12 @@ class TrainingRun:
         if self._outcome is not None:
             return math.inf
         limit, began = self._config.stop.seconds, self._totals.began
+        window = self._rounds.policy.next_timer if self._rounds is not None else None
         return min(
             self._lease_check,
             self._saving.next_timer if self.phase is Phase.TRAINING else math.inf,
             math.inf if self._plans.deadline is None else self._plans.deadline,
+            math.inf if window is None else window,
             math.inf if limit is None or began is None or self._stopping is not None else began + limit,
         )
 
@@ -126,6 +128,7 @@ class TrainingRun:
             ),
             plan=plan,
             plan_round=rounds.policy.plan_round if rounds is not None else 0,
+            synchronization=view_before(self._config.synchronization) if rounds is None else rounds.synchronization(),
             reported=self._reports.values,
             events=self._log.latest(),
             model=self._saving.model,
@@ -237,6 +240,8 @@ class TrainingRun:
             agreed = self._setup.agreed() if self._outcome is None else None
             return self._begin(agreed, now) if agreed is not None else []
         effects: Effects = []
+        if (advice := rounds.advice()) is not None:
+            self._log.add(RunReason.MOMENTUM_WITH_STALENESS, advice, now, warning=True)
         if rounds.policy.end_reason is not None:
             effects += self._plans.cancel("training is over", now)
         if self._saving.is_due(rounds.policy.version, now) and rounds.policy.end_reason is None:
@@ -306,6 +311,8 @@ class TrainingRun:
         if now >= self._lease_check:
             self._check_leases(now)
         effects = self._plans.timer(self._rounds, now)
+        if self._rounds is not None:
+            effects += self._rounds.timer(now)
         limit, began = self._config.stop.seconds, self._totals.began
         if limit is not None and began is not None and now >= began + limit and self._stopping is None:
             effects += self._stop(RunReason.SECONDS_REACHED, f"{limit:g} s of training are over", now)
@@ -425,7 +432,8 @@ class TrainingRun:
             return reason, self._setup.waiting_for()
         if self._rounds.policy.end_reason is None:
             where = f"epoch {self._rounds.epoch + 1} of {self._rounds.epochs}"
-            return RunReason.TRAINING, f"{where}, round {self._rounds.committed} of {self._rounds.planned}"
+            of = f" of {self._rounds.planned}" if self._rounds.planned else ""
+            return RunReason.TRAINING, f"{where}, round {self._rounds.committed}{of}"
         if not self._saving.model:
             return RunReason.FINISHING, "the model is being saved"
         names = ", ".join(m.name for m in self._members.present())

@@ -123,6 +123,8 @@ class CommitRound:
     retain: tuple[int, ...]
     clip: Clip | None
     discard: tuple[GradientKey, ...]
+    compensation: float = 0.0
+    """Strength of the delay compensation of contributions that were computed on an older version; 0: none."""
 
 
 @dataclass(frozen=True, slots=True)

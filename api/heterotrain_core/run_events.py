@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from heterotrain_core.run_values import NO_TIMINGS, Clip, Manifest, RunReason, Timings
+from heterotrain_core.synchronization import Synchronization
 from heterotrain_core.types import Share
 
 
@@ -99,6 +100,8 @@ class PlanRequested:
     shares: Mapping[str, Share]
     reason: str
     deadline_seconds: float
+    synchronization: Synchronization | None = None
+    """`None`: it stays as it is."""
 
 
 @dataclass(frozen=True, slots=True)

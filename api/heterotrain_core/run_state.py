@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from heterotrain_core.event_log import LoggedEvent
 from heterotrain_core.members import Member
 from heterotrain_core.run_values import Phase, RunReason, Timings, WorkerPhase
+from heterotrain_core.synchronization import Synchronization, SyncMode
 from heterotrain_core.telemetry import StepRecord
 from heterotrain_core.types import Bounds, Grant, Plan, Share
 
@@ -39,6 +40,26 @@ class WorkerView:
 
 
 @dataclass(frozen=True, slots=True)
+class SynchronizationView:
+    """How workers wait for each other. Bounds in the unit of the mode, staleness in versions."""
+
+    wanted: Synchronization
+    """As last asked for; another mode than `mode` until everything granted before is committed."""
+    mode: SyncMode
+    """In force."""
+    bound_in_force: int | None
+    """What every gradient keeps; wider than wanted while some are beyond. `None`: no bound."""
+    largest_staleness: int
+    staleness: Mapping[int, int]
+    """Number of gradients applied by their staleness, ascending."""
+
+
+def view_before(wanted: Synchronization) -> SynchronizationView:
+    """Before the first round."""
+    return SynchronizationView(wanted, wanted.mode, wanted.bound, 0, {})
+
+
+@dataclass(frozen=True, slots=True)
 class RunView:
     """The whole job. Speeds in samples a second; `rounds_planned` and `dataset_size` are 0 until known."""
 
@@ -62,6 +83,7 @@ class RunView:
     workers: tuple[WorkerView, ...]
     plan: Plan
     plan_round: int
+    synchronization: SynchronizationView
     reported: Mapping[str, float]
     events: tuple[LoggedEvent, ...]
     model: str

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from heterotrain_core.layout import TensorSpec
+from heterotrain_core.synchronization import BSP, Synchronization
 from heterotrain_core.types import Bounds
 
 
@@ -71,6 +72,8 @@ class RunReason(StrEnum):
     WORKER_FINISHED = "WorkerFinished"
     WORKER_DRAINED = "WorkerDrained"
     GRADIENT_NOT_FINITE = "GradientNotFinite"
+    MOMENTUM_WITH_STALENESS = "MomentumWithStaleness"
+    """Gradients are stale and the optimizer has momentum, which multiplies the harm."""
     PLAN_AGREED = "PlanAgreed"
     PLAN_DERIVED = "PlanDerived"
     PLAN_REFUSED = "PlanRefused"
@@ -136,6 +139,8 @@ class RunConfig:
     model_file: str = "model.safetensors"
     term: int = 1
     seed: int = 0
+    synchronization: Synchronization = BSP
+    """Mode and bounds to begin with."""
     checkpoint: CheckpointPolicy | None = None
     """`None`: checkpoints on command only."""
 

@@ -22,6 +22,7 @@ def make_commit(
     discount: Discount = NO_DISCOUNT,
     normalization: Normalization = Normalization.TARGET,
     dropped: tuple[tuple[int, int], ...] = (),
+    compensation: float = 0.0,
 ) -> Commit:
     """The commit of `version` out of the gradients of `arrived`, in worker order (D7.3, C3).
 
@@ -47,6 +48,7 @@ def make_commit(
         scale=total / denominator if counted else 0.0,
         ranges=merge_ranges(r for g in grants for r in g.ranges),
         dropped=dropped,
+        compensation=compensation,
     )
 
 

@@ -82,12 +82,25 @@ class Synchronization:
         """Largest staleness allowed, in the mode's unit; `None`: no bound."""
         return 0
 
+    @property
+    def lockstep(self) -> bool:
+        """Whether every round waits for everybody, so that an epoch has ceil(n / B) rounds."""
+        return False
+
 
 @dataclass(frozen=True, slots=True)
 class Bsp(Synchronization):
     """Every round waits for everybody (D1)."""
 
     mode: ClassVar[SyncMode] = SyncMode.BSP
+
+    @property
+    def lockstep(self) -> bool:
+        """Always."""
+        return True
+
+
+BSP = Bsp()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +114,11 @@ class Backup(Synchronization):
         """Raise `ValueError` for a negative number."""
         _at_least(0, "backup workers", self.workers)
 
+    @property
+    def lockstep(self) -> bool:
+        """Without backup workers."""
+        return self.workers == 0
+
 
 @dataclass(frozen=True, slots=True)
 class Asp(Synchronization):
@@ -109,6 +127,12 @@ class Asp(Synchronization):
     mode: ClassVar[SyncMode] = SyncMode.ASP
     discount: Discount = NO_DISCOUNT
     normalization: Normalization = Normalization.TARGET
+    delay_compensation: float = 0.0
+    """Strength of DC-ASGD's compensation of stale gradients (E); 0: none."""
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` for a strength that cannot be."""
+        _strength(self.delay_compensation)
 
     @property
     def bound(self) -> int | None:
@@ -125,10 +149,13 @@ class Ssp(Synchronization):
     """Iterations; `None`: no bound, which is ASP."""
     discount: Discount = NO_DISCOUNT
     normalization: Normalization = Normalization.TARGET
+    delay_compensation: float = 0.0
+    """Strength of DC-ASGD's compensation of stale gradients (E); 0: none."""
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` for a negative bound."""
+        """Raise `ValueError` for a negative bound, or a strength that cannot be."""
         _at_least(0, "staleness bound", self.staleness_bound)
+        _strength(self.delay_compensation)
 
     @property
     def bound(self) -> int | None:
@@ -147,11 +174,14 @@ class Dssp(Synchronization):
     """Largest number of iterations beyond."""
     discount: Discount = NO_DISCOUNT
     normalization: Normalization = Normalization.TARGET
+    delay_compensation: float = 0.0
+    """Strength of DC-ASGD's compensation of stale gradients (E); 0: none."""
 
     def __post_init__(self) -> None:
         """Raise `ValueError` for negative numbers."""
         _at_least(0, "DSSP lower bound", self.lower)
         _at_least(0, "DSSP range", self.range)
+        _strength(self.delay_compensation)
 
     @property
     def bound(self) -> int | None:
@@ -170,10 +200,13 @@ class Delay(Synchronization):
     """Rounds; `None`: no bound; 0 is BSP."""
     discount: Discount = INVERSE
     normalization: Normalization = Normalization.TARGET
+    delay_compensation: float = 0.0
+    """Strength of DC-ASGD's compensation of stale gradients (E); 0: none."""
 
     def __post_init__(self) -> None:
         """Raise `ValueError` for negative numbers."""
         _at_least(0, "staleness bound", self.staleness_bound)
+        _strength(self.delay_compensation)
         if self.window_seconds is not None and not 0 <= self.window_seconds < float("inf"):
             raise ValueError(
                 f"delay window must be at least 0 seconds and finite, or none to wait for everybody, "
@@ -191,6 +224,27 @@ class Delay(Synchronization):
         return self.window_seconds is None or self.staleness_bound == 0
 
 
+def describe(value: Synchronization) -> str:
+    """Mode and bounds in words, for events and progress: ``Delay, window 0.05 s, at most 3 rounds stale``."""
+    match value:
+        case Ssp(staleness_bound=bound):
+            return f"SSP, {'no bound' if bound is None else f'at most {bound} iterations ahead'}"
+        case Dssp(lower=lower, range=width):
+            return f"DSSP, {lower} to {lower + width} iterations ahead"
+        case Delay(window_seconds=window, staleness_bound=bound):
+            until = "no window" if window is None else f"window {window:g} s"
+            return f"Delay, {until}, {'no bound' if bound is None else f'at most {bound} rounds stale'}"
+        case Backup(workers=workers):
+            return f"Backup, {workers} workers not waited for"
+        case _:
+            return str(value.mode)
+
+
 def _at_least(least: int, what: str, value: int | None) -> None:
     if value is not None and value < least:
         raise ValueError(f"{what} must be at least {least}, not {value}")
+
+
+def _strength(value: float) -> None:
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"delay compensation must be at least 0 (none) and finite, not {value}")

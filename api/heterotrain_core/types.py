@@ -101,6 +101,8 @@ class Commit:
     """Samples that this commit uses up (those of refused gradients too)."""
     dropped: tuple[tuple[int, int], ...] = ()
     """(worker, iteration) of gradients that came too late since the last commit: in no commit, shards discard them."""
+    compensation: float = 0.0
+    """Strength of the delay compensation of stale contributions; 0: none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -270,25 +270,154 @@ class Plan(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     SHARES_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    SYNCHRONIZATION_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """Must be higher than that of the plan in force. 0: the coordinator takes the next one."""
     reason: _builtins.str
     @_builtins.property
     def shares(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlanShare]: ...
+    @_builtins.property
+    def synchronization(self) -> Global___Synchronization:
+        """Mode and bounds from this plan on; absent: they stay as they are."""
+
     def __init__(
         self,
         *,
         generation: _builtins.int = ...,
         shares: _abc.Iterable[Global___PlanShare] | None = ...,
         reason: _builtins.str = ...,
+        synchronization: Global___Synchronization | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["synchronization", b"synchronization"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "reason", b"reason", "shares", b"shares"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "reason", b"reason", "shares", b"shares", "synchronization", b"synchronization"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Plan: _TypeAlias = Plan  # noqa: Y015
+
+@_typing.final
+class Synchronization(_message.Message):
+    """How workers wait for each other. Settings that mean nothing in the mode are passed over."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODE_FIELD_NUMBER: _builtins.int
+    STALENESS_BOUND_FIELD_NUMBER: _builtins.int
+    DELAY_WINDOW_SECONDS_FIELD_NUMBER: _builtins.int
+    DISCOUNT_FIELD_NUMBER: _builtins.int
+    DISCOUNT_EXPONENT_FIELD_NUMBER: _builtins.int
+    NORMALIZATION_FIELD_NUMBER: _builtins.int
+    DELAY_COMPENSATION_FIELD_NUMBER: _builtins.int
+    DSSP_LOWER_FIELD_NUMBER: _builtins.int
+    DSSP_RANGE_FIELD_NUMBER: _builtins.int
+    BACKUP_WORKERS_FIELD_NUMBER: _builtins.int
+    mode: _builtins.str
+    """BSP, ASP, SSP, DSSP, Delay or Backup."""
+    staleness_bound: _builtins.int
+    """SSP: iterations that a worker may start ahead. Delay: rounds that a gradient may be old. Absent: no bound."""
+    delay_window_seconds: _builtins.float
+    """Delay: how long a round stays open after its first gradient. Absent: until everybody is in."""
+    discount: _builtins.str
+    """None, Polynomial or StalenessAware; empty: the mode's own."""
+    discount_exponent: _builtins.float
+    normalization: _builtins.str
+    """Target or Arrived; empty: Target."""
+    delay_compensation: _builtins.float
+    """Strength of DC-ASGD; 0: none."""
+    dssp_lower: _builtins.int
+    dssp_range: _builtins.int
+    backup_workers: _builtins.int
+    def __init__(
+        self,
+        *,
+        mode: _builtins.str = ...,
+        staleness_bound: _builtins.int | None = ...,
+        delay_window_seconds: _builtins.float | None = ...,
+        discount: _builtins.str = ...,
+        discount_exponent: _builtins.float = ...,
+        normalization: _builtins.str = ...,
+        delay_compensation: _builtins.float = ...,
+        dssp_lower: _builtins.int = ...,
+        dssp_range: _builtins.int = ...,
+        backup_workers: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_delay_window_seconds", b"_delay_window_seconds", "_staleness_bound", b"_staleness_bound", "delay_window_seconds", b"delay_window_seconds", "staleness_bound", b"staleness_bound"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_delay_window_seconds", b"_delay_window_seconds", "_staleness_bound", b"_staleness_bound", "backup_workers", b"backup_workers", "delay_compensation", b"delay_compensation", "delay_window_seconds", b"delay_window_seconds", "discount", b"discount", "discount_exponent", b"discount_exponent", "dssp_lower", b"dssp_lower", "dssp_range", b"dssp_range", "mode", b"mode", "normalization", b"normalization", "staleness_bound", b"staleness_bound"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__delay_window_seconds: _TypeAlias = _typing.Literal["delay_window_seconds"]  # noqa: Y015
+    _WhichOneofArgType__delay_window_seconds: _TypeAlias = _typing.Literal["_delay_window_seconds", b"_delay_window_seconds"]  # noqa: Y015
+    _WhichOneofReturnType__staleness_bound: _TypeAlias = _typing.Literal["staleness_bound"]  # noqa: Y015
+    _WhichOneofArgType__staleness_bound: _TypeAlias = _typing.Literal["_staleness_bound", b"_staleness_bound"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__delay_window_seconds) -> _WhichOneofReturnType__delay_window_seconds | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__staleness_bound) -> _WhichOneofReturnType__staleness_bound | None: ...
+
+Global___Synchronization: _TypeAlias = Synchronization  # noqa: Y015
+
+@_typing.final
+class SynchronizationState(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class StalenessEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.int
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.int = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    WANTED_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    BOUND_IN_FORCE_FIELD_NUMBER: _builtins.int
+    LARGEST_STALENESS_FIELD_NUMBER: _builtins.int
+    STALENESS_FIELD_NUMBER: _builtins.int
+    mode: _builtins.str
+    """Mode in force."""
+    bound_in_force: _builtins.int
+    """Staleness bound in force, in the mode's unit; absent: none. Wider than wanted while some gradients are beyond."""
+    largest_staleness: _builtins.int
+    """In versions, of all gradients applied."""
+    @_builtins.property
+    def wanted(self) -> Global___Synchronization:
+        """As last asked for; its mode follows once everything granted before is committed."""
+
+    @_builtins.property
+    def staleness(self) -> _containers.ScalarMap[_builtins.int, _builtins.int]:
+        """Number of gradients applied by their staleness in versions."""
+
+    def __init__(
+        self,
+        *,
+        wanted: Global___Synchronization | None = ...,
+        mode: _builtins.str = ...,
+        bound_in_force: _builtins.int | None = ...,
+        largest_staleness: _builtins.int = ...,
+        staleness: _abc.Mapping[_builtins.int, _builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_bound_in_force", b"_bound_in_force", "bound_in_force", b"bound_in_force", "wanted", b"wanted"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bound_in_force", b"_bound_in_force", "bound_in_force", b"bound_in_force", "largest_staleness", b"largest_staleness", "mode", b"mode", "staleness", b"staleness", "wanted", b"wanted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__bound_in_force: _TypeAlias = _typing.Literal["bound_in_force"]  # noqa: Y015
+    _WhichOneofArgType__bound_in_force: _TypeAlias = _typing.Literal["_bound_in_force", b"_bound_in_force"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__bound_in_force) -> _WhichOneofReturnType__bound_in_force | None: ...
+
+Global___SynchronizationState: _TypeAlias = SynchronizationState  # noqa: Y015
 
 @_typing.final
 class PlanState(_message.Message):
@@ -456,6 +585,7 @@ class JobState(_message.Message):
     ROUND_SECONDS_FIELD_NUMBER: _builtins.int
     MODEL_PATH_FIELD_NUMBER: _builtins.int
     EVALUATION_SECONDS_FIELD_NUMBER: _builtins.int
+    SYNCHRONIZATION_FIELD_NUMBER: _builtins.int
     RESTORES_FIELD_NUMBER: _builtins.int
     ROUNDS_LOST_FIELD_NUMBER: _builtins.int
     CHECKPOINT_VERSION_FIELD_NUMBER: _builtins.int
@@ -504,6 +634,8 @@ class JobState(_message.Message):
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___Event]:
         """The last events, oldest first."""
 
+    @_builtins.property
+    def synchronization(self) -> Global___SynchronizationState: ...
     def __init__(
         self,
         *,
@@ -532,13 +664,14 @@ class JobState(_message.Message):
         round_seconds: _builtins.float = ...,
         model_path: _builtins.str = ...,
         evaluation_seconds: _builtins.float = ...,
+        synchronization: Global___SynchronizationState | None = ...,
         restores: _builtins.int = ...,
         rounds_lost: _builtins.int = ...,
         checkpoint_version: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_version", b"_checkpoint_version", "checkpoint_version", b"checkpoint_version", "plan", b"plan"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_version", b"_checkpoint_version", "checkpoint_version", b"checkpoint_version", "plan", b"plan", "synchronization", b"synchronization"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_version", b"_checkpoint_version", "checkpoint_version", b"checkpoint_version", "dataset_size", b"dataset_size", "epoch", b"epoch", "epochs", b"epochs", "evaluation_seconds", b"evaluation_seconds", "events", b"events", "global_batch_size", b"global_batch_size", "ideal_samples_per_second", b"ideal_samples_per_second", "job_name", b"job_name", "job_uid", b"job_uid", "mean_samples_per_second", b"mean_samples_per_second", "message", b"message", "model_path", b"model_path", "phase", b"phase", "plan", b"plan", "reason", b"reason", "reported", b"reported", "restores", b"restores", "round_seconds", b"round_seconds", "rounds_lost", b"rounds_lost", "rounds_planned", b"rounds_planned", "samples", b"samples", "samples_per_second", b"samples_per_second", "shards", b"shards", "term", b"term", "training_seconds", b"training_seconds", "version", b"version", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_version", b"_checkpoint_version", "checkpoint_version", b"checkpoint_version", "dataset_size", b"dataset_size", "epoch", b"epoch", "epochs", b"epochs", "evaluation_seconds", b"evaluation_seconds", "events", b"events", "global_batch_size", b"global_batch_size", "ideal_samples_per_second", b"ideal_samples_per_second", "job_name", b"job_name", "job_uid", b"job_uid", "mean_samples_per_second", b"mean_samples_per_second", "message", b"message", "model_path", b"model_path", "phase", b"phase", "plan", b"plan", "reason", b"reason", "reported", b"reported", "restores", b"restores", "round_seconds", b"round_seconds", "rounds_lost", b"rounds_lost", "rounds_planned", b"rounds_planned", "samples", b"samples", "samples_per_second", b"samples_per_second", "shards", b"shards", "synchronization", b"synchronization", "term", b"term", "training_seconds", b"training_seconds", "version", b"version", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__checkpoint_version: _TypeAlias = _typing.Literal["checkpoint_version"]  # noqa: Y015
     _WhichOneofArgType__checkpoint_version: _TypeAlias = _typing.Literal["_checkpoint_version", b"_checkpoint_version"]  # noqa: Y015

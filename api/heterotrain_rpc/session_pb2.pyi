@@ -431,6 +431,7 @@ class GrantMessage(_message.Message):
     MICRO_BATCH_FIELD_NUMBER: _builtins.int
     PLAN_GENERATION_FIELD_NUMBER: _builtins.int
     SCHEDULE_STEP_FIELD_NUMBER: _builtins.int
+    DROPPED_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     iteration: _builtins.int
     version: _builtins.int
@@ -439,6 +440,8 @@ class GrantMessage(_message.Message):
     plan_generation: _builtins.int
     schedule_step: _builtins.int
     """Where schedules by samples stand at this version."""
+    dropped: _builtins.bool
+    """The gradient that this worker handed in last came too late: it is in no version."""
     @_builtins.property
     def ranges(self) -> _containers.RepeatedCompositeFieldContainer[Global___Range]: ...
     def __init__(
@@ -452,10 +455,11 @@ class GrantMessage(_message.Message):
         micro_batch: _builtins.int | None = ...,
         plan_generation: _builtins.int = ...,
         schedule_step: _builtins.int = ...,
+        dropped: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_micro_batch", b"_micro_batch", "micro_batch", b"micro_batch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_micro_batch", b"_micro_batch", "epoch", b"epoch", "iteration", b"iteration", "micro_batch", b"micro_batch", "plan_generation", b"plan_generation", "ranges", b"ranges", "schedule_step", b"schedule_step", "term", b"term", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_micro_batch", b"_micro_batch", "dropped", b"dropped", "epoch", b"epoch", "iteration", b"iteration", "micro_batch", b"micro_batch", "plan_generation", b"plan_generation", "ranges", b"ranges", "schedule_step", b"schedule_step", "term", b"term", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__micro_batch: _TypeAlias = _typing.Literal["micro_batch"]  # noqa: Y015
     _WhichOneofArgType__micro_batch: _TypeAlias = _typing.Literal["_micro_batch", b"_micro_batch"]  # noqa: Y015
@@ -471,10 +475,12 @@ class EpochEndMessage(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     SCHEDULE_STEP_FIELD_NUMBER: _builtins.int
+    DROPPED_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     epoch: _builtins.int
     version: _builtins.int
     schedule_step: _builtins.int
+    dropped: _builtins.bool
     def __init__(
         self,
         *,
@@ -482,10 +488,11 @@ class EpochEndMessage(_message.Message):
         epoch: _builtins.int = ...,
         version: _builtins.int = ...,
         schedule_step: _builtins.int = ...,
+        dropped: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "schedule_step", b"schedule_step", "term", b"term", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dropped", b"dropped", "epoch", b"epoch", "schedule_step", b"schedule_step", "term", b"term", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -499,10 +506,12 @@ class TrainingEndMessage(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     SCHEDULE_STEP_FIELD_NUMBER: _builtins.int
+    DROPPED_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     version: _builtins.int
     reason: _builtins.str
     schedule_step: _builtins.int
+    dropped: _builtins.bool
     def __init__(
         self,
         *,
@@ -510,10 +519,11 @@ class TrainingEndMessage(_message.Message):
         version: _builtins.int = ...,
         reason: _builtins.str = ...,
         schedule_step: _builtins.int = ...,
+        dropped: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "schedule_step", b"schedule_step", "term", b"term", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dropped", b"dropped", "reason", b"reason", "schedule_step", b"schedule_step", "term", b"term", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -670,17 +680,21 @@ class EvaluationCall(_message.Message):
 
     CALL_FIELD_NUMBER: _builtins.int
     DATASET_SIZE_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     dataset_size: _builtins.int
+    version: _builtins.int
+    """The version that the model holds. Only those who hold the newest are given samples."""
     def __init__(
         self,
         *,
         call: _builtins.int = ...,
         dataset_size: _builtins.int = ...,
+        version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "dataset_size", b"dataset_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "dataset_size", b"dataset_size", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -165,12 +165,17 @@ class CommitRequest(_message.Message):
     CLIP_COEFFICIENT_FIELD_NUMBER: _builtins.int
     NORM_TYPE_FIELD_NUMBER: _builtins.int
     DISCARD_FIELD_NUMBER: _builtins.int
+    COMPENSATION_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     version: _builtins.int
     scale: _builtins.float
     clip_coefficient: _builtins.float
     """Multiply the aggregate by this (norm clipping); absent: 1."""
     norm_type: _builtins.float
+    compensation: _builtins.float
+    """Strength of the delay compensation of contributions whose iteration (the version they were computed on, which is
+    still held) is below version; 0: none.
+    """
     @_builtins.property
     def contributions(self) -> _containers.RepeatedCompositeFieldContainer[Global___CommitContribution]:
         """In worker order."""
@@ -202,10 +207,11 @@ class CommitRequest(_message.Message):
         clip_coefficient: _builtins.float | None = ...,
         norm_type: _builtins.float | None = ...,
         discard: _abc.Iterable[Global___CommitContribution] | None = ...,
+        compensation: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_clip_coefficient", b"_clip_coefficient", "_norm_type", b"_norm_type", "clip_coefficient", b"clip_coefficient", "norm_type", b"norm_type"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clip_coefficient", b"_clip_coefficient", "_norm_type", b"_norm_type", "absent", b"absent", "clip_coefficient", b"clip_coefficient", "contributions", b"contributions", "discard", b"discard", "groups", b"groups", "norm_type", b"norm_type", "retain", b"retain", "scale", b"scale", "term", b"term", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clip_coefficient", b"_clip_coefficient", "_norm_type", b"_norm_type", "absent", b"absent", "clip_coefficient", b"clip_coefficient", "compensation", b"compensation", "contributions", b"contributions", "discard", b"discard", "groups", b"groups", "norm_type", b"norm_type", "retain", b"retain", "scale", b"scale", "term", b"term", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clip_coefficient: _TypeAlias = _typing.Literal["clip_coefficient"]  # noqa: Y015
     _WhichOneofArgType__clip_coefficient: _TypeAlias = _typing.Literal["_clip_coefficient", b"_clip_coefficient"]  # noqa: Y015

@@ -110,6 +110,7 @@ class DelayMode(GatheringMode):
             batch=batch,
             discount=settings.discount,
             normalization=settings.normalization,
+            compensation=settings.delay_compensation,
         )
         able = state.able
         self._idle.update(w for w in self._arrived if able(w))

@@ -117,6 +117,7 @@ class PushMode(Mode):
             batch=self._state.batch,
             discount=self._settings.discount,
             normalization=self._settings.normalization,
+            compensation=self._settings.delay_compensation,
         )
 
     def open(self, now: float) -> list[Grant]:

@@ -28,6 +28,7 @@ _FORWARDED: Final = frozenset(
         Reason.CHECKPOINT_UNUSABLE,
         Reason.RESTORED,
         Reason.GRADIENT_NOT_FINITE,
+        Reason.MOMENTUM_WITH_STALENESS,
         Reason.SAVE_FAILED,
         Reason.REPORT_IGNORED,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from heterotrain.coordinator.synchronization import message_of as synchronization_message
 from heterotrain.tensor_messages import tensor_message, tensor_of
 from heterotrain_core import run_effects as out
 from heterotrain_core import run_events as ev
@@ -92,7 +93,10 @@ def manifest_message(manifest: Manifest) -> session_pb2.Manifest:
 
 def plan_message(plan: Plan) -> control_pb2.Plan:
     """A plan as it is proposed."""
-    return control_pb2.Plan(generation=plan.generation, shares=share_messages(plan), reason=plan.reason)
+    synchronization = None if plan.synchronization is None else synchronization_message(plan.synchronization)
+    return control_pb2.Plan(
+        generation=plan.generation, shares=share_messages(plan), reason=plan.reason, synchronization=synchronization
+    )
 
 
 def share_messages(plan: Plan) -> list[control_pb2.PlanShare]:

@@ -13,6 +13,7 @@ import grpc.aio
 from heterotrain.coordinator.coordinator import Coordinator
 from heterotrain.coordinator.messages import event_of, shares_of, word
 from heterotrain.coordinator.outlet import Outlet
+from heterotrain.coordinator.synchronization import of_message as synchronization_of
 from heterotrain_core import run_events as ev
 from heterotrain_core.run_effects import AnswerCommand, AnswerPlan
 from heterotrain_rpc import control_pb2, session_pb2
@@ -143,11 +144,12 @@ class ControlService(CoordinatorServicer):
         """Propose a plan to all live workers."""
         try:
             shares = shares_of(request)
+            wanted = synchronization_of(request.synchronization) if request.HasField("synchronization") else None
         except ValueError as error:
             return control_pb2.PlanVerdict(refusals=[control_pb2.Refusal(reason=str(error))])
         deadline = min(PLAN_SECONDS, _time_remaining(context))
         verdict: AnswerPlan = await self._coordinator.ask(
-            lambda number: ev.PlanRequested(number, request.generation, shares, request.reason, deadline)
+            lambda number: ev.PlanRequested(number, request.generation, shares, request.reason, deadline, wanted)
         )
         return control_pb2.PlanVerdict(
             accepted=not verdict.refusals,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from heterotrain.coordinator.synchronization import of_config
 from heterotrain_api.contract import MODEL_FILE, PROTOCOL_VERSION, Env, Port, Role
 from heterotrain_api.trainer_config import TrainerConfig
 from heterotrain_core.run_values import RunConfig, StopLimits, WorkerSpec
@@ -51,6 +52,7 @@ class Settings:
             ),
             lease_seconds=config.lease_seconds,
             model_file=MODEL_FILE,
+            synchronization=of_config(config.synchronization),
         )
 
     @property
@@ -88,6 +90,10 @@ def _read_config(path: str) -> TrainerConfig:
         raise SettingsError(f"{Env.CONFIG}: {path} cannot be read: {error}") from error
     except ValidationError as error:
         raise SettingsError(f"{Env.CONFIG}: {path} is not a trainer configuration: {error}") from error
+    try:
+        of_config(config.synchronization)
+    except ValueError as error:
+        raise SettingsError(f"{Env.CONFIG}: {path}: synchronization: {error}") from error
     if not config.shards or not config.workers:
         raise SettingsError(f"{Env.CONFIG}: {path} needs at least one worker and one shard")
     return config

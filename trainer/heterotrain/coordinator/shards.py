@@ -206,6 +206,7 @@ def commit_request(commit: out.CommitRound, term: int) -> shard_pb2.CommitReques
         retain=commit.retain,
         norm_type=commit.clip.norm_type if commit.clip is not None else None,
         discard=[_contribution(key, 0.0) for key in commit.discard],
+        compensation=commit.compensation,
     )
 
 

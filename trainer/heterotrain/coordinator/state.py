@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from heterotrain.coordinator.messages import share_messages
+from heterotrain.coordinator.synchronization import state_of
 from heterotrain_api.trainer_config import TrainerConfig
 from heterotrain_core.run_state import RunView, WorkerView
 from heterotrain_core.run_values import Phase, WorkerPhase
@@ -68,6 +69,7 @@ def job_state(view: RunView, config: TrainerConfig, term: int) -> control_pb2.Jo
         shards=len(config.shards),
         round_seconds=view.round_seconds,
         model_path=view.model,
+        synchronization=state_of(view.synchronization),
     )
 
 
