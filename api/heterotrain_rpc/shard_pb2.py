@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from heterotrain_rpc import session_pb2 as heterotrain__rpc_dot_session__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bheterotrain_rpc/shard.proto\x12\x0eheterotrain.v1\x1a\x1dheterotrain_rpc/session.proto\"\x90\x01\n\x10\x43onfigureRequest\x12\x0c\n\x04term\x18\x01 \x01(\x03\x12\r\n\x05shard\x18\x02 \x01(\x05\x12\x12\n\nnum_shards\x18\x03 \x01(\x05\x12*\n\x08manifest\x18\x04 \x01(\x0b\x32\x18.heterotrain.v1.Manifest\x12\x0f\n\x07workers\x18\x05 \x03(\t\x12\x0e\n\x06shards\x18\x06 \x03(\t\"0\n\x0e\x43onfigureReply\x12\x0f\n\x07refusal\x18\x01 \x01(\t\x12\r\n\x05\x62ytes\x18\x02 \x01(\x03\"\x1e\n\x0ePublishRequest\x12\x0c\n\x04term\x18\x01 \x01(\x03\"\x1f\n\x0cPublishReply\x12\x0f\n\x07refusal\x18\x01 \x01(\t\"\\\n\x12\x43ommitContribution\x12\x0e\n\x06worker\x18\x01 \x01(\x05\x12\x13\n\x0bincarnation\x18\x02 \x01(\x03\x12\x11\n\titeration\x18\x03 \x01(\x03\x12\x0e\n\x06weight\x18\x04 \x01(\x01\"\xcd\x02\n\rCommitRequest\x12\x0c\n\x04term\x18\x01 \x01(\x03\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x39\n\rcontributions\x18\x03 \x03(\x0b\x32\".heterotrain.v1.CommitContribution\x12\r\n\x05scale\x18\x04 \x01(\x01\x12\x0e\n\x06groups\x18\x05 \x03(\t\x12\x0e\n\x06\x61\x62sent\x18\x06 \x03(\x05\x12\x0e\n\x06retain\x18\x07 \x03(\x03\x12\x1d\n\x10\x63lip_coefficient\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12\x16\n\tnorm_type\x18\t \x01(\x01H\x01\x88\x01\x01\x12\x33\n\x07\x64iscard\x18\n \x03(\x0b\x32\".heterotrain.v1.CommitContribution\x12\x14\n\x0c\x63ompensation\x18\x0b \x01(\x01\x42\x13\n\x11_clip_coefficientB\x0c\n\n_norm_type\"#\n\x0e\x41ggregateReply\x12\x11\n\tnorm_part\x18\x01 \x01(\x01\"/\n\x0b\x43ommitReply\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x0f\n\x07seconds\x18\x02 \x01(\x01\"L\n\rExportRequest\x12\x0c\n\x04term\x18\x01 \x01(\x03\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x0e\n\x06\x66older\x18\x03 \x01(\t\x12\x0c\n\x04\x66ile\x18\x04 \x01(\t\";\n\x0b\x45xportReply\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\r\n\x05\x62ytes\x18\x02 \x01(\x03\x12\x0f\n\x07refusal\x18\x03 \x01(\t\"\x11\n\x0fStandingRequest\".\n\rStandingReply\x12\x0c\n\x04term\x18\x01 \x01(\x03\x12\x0f\n\x07version\x18\x02 \x01(\x03\"_\n\x0fOpenTermRequest\x12\x0e\n\x06output\x18\x01 \x01(\t\x12\x0e\n\x06\x66older\x18\x02 \x01(\t\x12\x0e\n\x06resume\x18\x03 \x01(\t\x12\r\n\x05\x61\x62ove\x18\x04 \x01(\x03\x12\r\n\x05\x61gain\x18\x05 \x01(\x08\"c\n\rOpenTermReply\x12\x0c\n\x04term\x18\x01 \x01(\x03\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x10\n\x08progress\x18\x03 \x01(\t\x12\x13\n\x0bpassed_over\x18\x04 \x03(\t\x12\x0f\n\x07refusal\x18\x05 \x01(\t\">\n\x0eRestoreRequest\x12\x0c\n\x04term\x18\x01 \x01(\x03\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\r\n\x05\x66iles\x18\x03 \x03(\x03\"\x1f\n\x0cRestoreReply\x12\x0f\n\x07refusal\x18\x01 \x01(\t\"/\n\x0e\x43\x61ptureRequest\x12\x0c\n\x04term\x18\x01 \x01(\x03\x12\x0f\n\x07version\x18\x02 \x01(\x03\".\n\x0c\x43\x61ptureReply\x12\r\n\x05\x62ytes\x18\x01 \x01(\x03\x12\x0f\n\x07refusal\x18\x02 \x01(\t\"{\n\x0bSaveRequest\x12\x0c\n\x04term\x18\x01 \x01(\x03\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x0e\n\x06output\x18\x03 \x01(\t\x12\x0e\n\x06\x66older\x18\x04 \x01(\t\x12\r\n\x05\x62ytes\x18\x05 \x03(\x03\x12\x10\n\x08progress\x18\x06 \x01(\t\x12\x0c\n\x04keep\x18\x07 \x01(\x05\"9\n\tSaveReply\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\r\n\x05\x62ytes\x18\x02 \x01(\x03\x12\x0f\n\x07refusal\x18\x03 \x01(\t\"?\n\x0eReleaseRequest\x12\x0c\n\x04term\x18\x01 \x01(\x03\x12\x10\n\x08\x63\x61ptures\x18\x02 \x03(\x03\x12\r\n\x05\x66iles\x18\x03 \x01(\x05\"\x0e\n\x0cReleaseReply\"\x11\n\x0fShutdownRequest\"\x0f\n\rShutdownReply2\xf6\x06\n\x05Shard\x12M\n\tConfigure\x12 .heterotrain.v1.ConfigureRequest\x1a\x1e.heterotrain.v1.ConfigureReply\x12G\n\x07Publish\x12\x1e.heterotrain.v1.PublishRequest\x1a\x1c.heterotrain.v1.PublishReply\x12J\n\tAggregate\x12\x1d.heterotrain.v1.CommitRequest\x1a\x1e.heterotrain.v1.AggregateReply\x12\x44\n\x06\x43ommit\x12\x1d.heterotrain.v1.CommitRequest\x1a\x1b.heterotrain.v1.CommitReply\x12\x44\n\x06\x45xport\x12\x1d.heterotrain.v1.ExportRequest\x1a\x1b.heterotrain.v1.ExportReply\x12J\n\x08Shutdown\x12\x1f.heterotrain.v1.ShutdownRequest\x1a\x1d.heterotrain.v1.ShutdownReply\x12J\n\x08Standing\x12\x1f.heterotrain.v1.StandingRequest\x1a\x1d.heterotrain.v1.StandingReply\x12J\n\x08OpenTerm\x12\x1f.heterotrain.v1.OpenTermRequest\x1a\x1d.heterotrain.v1.OpenTermReply\x12G\n\x07Restore\x12\x1e.heterotrain.v1.RestoreRequest\x1a\x1c.heterotrain.v1.RestoreReply\x12G\n\x07\x43\x61pture\x12\x1e.heterotrain.v1.CaptureRequest\x1a\x1c.heterotrain.v1.CaptureReply\x12>\n\x04Save\x12\x1b.heterotrain.v1.SaveRequest\x1a\x19.heterotrain.v1.SaveReply\x12G\n\x07Release\x12\x1e.heterotrain.v1.ReleaseRequest\x1a\x1c.heterotrain.v1.ReleaseReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bheterotrain_rpc/shard.proto\x12\x0eheterotrain.v1\x1a\x1dheterotrain_rpc/session.proto\"\x90\x01\n\x10\x43onfigureRequest\x12\x0c\n\x04term\x18\x01 \x01(\x03\x12\r\n\x05shard\x18\x02 \x01(\x05\x12\x12\n\nnum_shards\x18\x03 \x01(\x05\x12*\n\x08manifest\x18\x04 \x01(\x0b\x32\x18.heterotrain.v1.Manifest\x12\x0f\n\x07workers\x18\x05 \x03(\t\x12\x0e\n\x06shards\x18\x06 \x03(\t\"0\n\x0e\x43onfigureReply\x12\x0f\n\x07refusal\x18\x01 \x01(\t\x12\r\n\x05\x62ytes\x18\x02 \x01(\x03\"\x1e\n\x0ePublishRequest\x12\x0c\n\x04term\x18\x01 \x01(\x03\"\x1f\n\x0cPublishReply\x12\x0f\n\x07refusal\x18\x01 \x01(\t\"\\\n\x12\x43ommitContribution\x12\x0e\n\x06worker\x18\x01 \x01(\x05\x12\x13\n\x0bincarnation\x18\x02 \x01(\x03\x12\x11\n\titeration\x18\x03 \x01(\x03\x12\x0e\n\x06weight\x18\x04 \x01(\x01\"\xcd\x02\n\rCommitRequest\x12\x0c\n\x04term\x18\x01 \x01(\x03\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x39\n\rcontributions\x18\x03 \x03(\x0b\x32\".heterotrain.v1.CommitContribution\x12\r\n\x05scale\x18\x04 \x01(\x01\x12\x0e\n\x06groups\x18\x05 \x03(\t\x12\x0e\n\x06\x61\x62sent\x18\x06 \x03(\x05\x12\x0e\n\x06retain\x18\x07 \x03(\x03\x12\x1d\n\x10\x63lip_coefficient\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12\x16\n\tnorm_type\x18\t \x01(\x01H\x01\x88\x01\x01\x12\x33\n\x07\x64iscard\x18\n \x03(\x0b\x32\".heterotrain.v1.CommitContribution\x12\x14\n\x0c\x63ompensation\x18\x0b \x01(\x01\x42\x13\n\x11_clip_coefficientB\x0c\n\n_norm_type\"#\n\x0e\x41ggregateReply\x12\x11\n\tnorm_part\x18\x01 \x01(\x01\"/\n\x0b\x43ommitReply\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x0f\n\x07seconds\x18\x02 \x01(\x01\"L\n\rExportRequest\x12\x0c\n\x04term\x18\x01 \x01(\x03\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x0e\n\x06\x66older\x18\x03 \x01(\t\x12\x0c\n\x04\x66ile\x18\x04 \x01(\t\";\n\x0b\x45xportReply\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\r\n\x05\x62ytes\x18\x02 \x01(\x03\x12\x0f\n\x07refusal\x18\x03 \x01(\t\"\x11\n\x0fStandingRequest\".\n\rStandingReply\x12\x0c\n\x04term\x18\x01 \x01(\x03\x12\x0f\n\x07version\x18\x02 \x01(\x03\"a\n\x0fOpenTermRequest\x12\x0e\n\x06output\x18\x01 \x01(\t\x12\x0e\n\x06\x66older\x18\x02 \x01(\t\x12\x0e\n\x06resume\x18\x03 \x01(\t\x12\r\n\x05\x61\x62ove\x18\x04 \x01(\x03\x12\x0f\n\x07reached\x18\x05 \x01(\x03\"\xb5\x01\n\rOpenTermReply\x12\x0c\n\x04term\x18\x01 \x01(\x03\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x10\n\x08progress\x18\x03 \x01(\t\x12\x13\n\x0bpassed_over\x18\x04 \x03(\t\x12\x0f\n\x07refusal\x18\x05 \x01(\t\x12\r\n\x05\x66iles\x18\x06 \x03(\x03\x12\x10\n\x08restores\x18\x07 \x01(\x05\x12\x13\n\x0brounds_lost\x18\x08 \x01(\x03\x12\x1a\n\x12rounds_lost_in_all\x18\t \x01(\x03\">\n\x0eRestoreRequest\x12\x0c\n\x04term\x18\x01 \x01(\x03\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\r\n\x05\x66iles\x18\x03 \x03(\x03\"\x1f\n\x0cRestoreReply\x12\x0f\n\x07refusal\x18\x01 \x01(\t\"/\n\x0e\x43\x61ptureRequest\x12\x0c\n\x04term\x18\x01 \x01(\x03\x12\x0f\n\x07version\x18\x02 \x01(\x03\".\n\x0c\x43\x61ptureReply\x12\r\n\x05\x62ytes\x18\x01 \x01(\x03\x12\x0f\n\x07refusal\x18\x02 \x01(\t\"{\n\x0bSaveRequest\x12\x0c\n\x04term\x18\x01 \x01(\x03\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x0e\n\x06output\x18\x03 \x01(\t\x12\x0e\n\x06\x66older\x18\x04 \x01(\t\x12\r\n\x05\x62ytes\x18\x05 \x03(\x03\x12\x10\n\x08progress\x18\x06 \x01(\t\x12\x0c\n\x04keep\x18\x07 \x01(\x05\"9\n\tSaveReply\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\r\n\x05\x62ytes\x18\x02 \x01(\x03\x12\x0f\n\x07refusal\x18\x03 \x01(\t\"?\n\x0eReleaseRequest\x12\x0c\n\x04term\x18\x01 \x01(\x03\x12\x10\n\x08\x63\x61ptures\x18\x02 \x03(\x03\x12\r\n\x05\x66iles\x18\x03 \x01(\x05\"\x0e\n\x0cReleaseReply\"\x11\n\x0fShutdownRequest\"\x0f\n\rShutdownReply2\xf6\x06\n\x05Shard\x12M\n\tConfigure\x12 .heterotrain.v1.ConfigureRequest\x1a\x1e.heterotrain.v1.ConfigureReply\x12G\n\x07Publish\x12\x1e.heterotrain.v1.PublishRequest\x1a\x1c.heterotrain.v1.PublishReply\x12J\n\tAggregate\x12\x1d.heterotrain.v1.CommitRequest\x1a\x1e.heterotrain.v1.AggregateReply\x12\x44\n\x06\x43ommit\x12\x1d.heterotrain.v1.CommitRequest\x1a\x1b.heterotrain.v1.CommitReply\x12\x44\n\x06\x45xport\x12\x1d.heterotrain.v1.ExportRequest\x1a\x1b.heterotrain.v1.ExportReply\x12J\n\x08Shutdown\x12\x1f.heterotrain.v1.ShutdownRequest\x1a\x1d.heterotrain.v1.ShutdownReply\x12J\n\x08Standing\x12\x1f.heterotrain.v1.StandingRequest\x1a\x1d.heterotrain.v1.StandingReply\x12J\n\x08OpenTerm\x12\x1f.heterotrain.v1.OpenTermRequest\x1a\x1d.heterotrain.v1.OpenTermReply\x12G\n\x07Restore\x12\x1e.heterotrain.v1.RestoreRequest\x1a\x1c.heterotrain.v1.RestoreReply\x12G\n\x07\x43\x61pture\x12\x1e.heterotrain.v1.CaptureRequest\x1a\x1c.heterotrain.v1.CaptureReply\x12>\n\x04Save\x12\x1b.heterotrain.v1.SaveRequest\x1a\x19.heterotrain.v1.SaveReply\x12G\n\x07Release\x12\x1e.heterotrain.v1.ReleaseRequest\x1a\x1c.heterotrain.v1.ReleaseReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -57,29 +57,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STANDINGREPLY']._serialized_start=1014
   _globals['_STANDINGREPLY']._serialized_end=1060
   _globals['_OPENTERMREQUEST']._serialized_start=1062
-  _globals['_OPENTERMREQUEST']._serialized_end=1157
-  _globals['_OPENTERMREPLY']._serialized_start=1159
-  _globals['_OPENTERMREPLY']._serialized_end=1258
-  _globals['_RESTOREREQUEST']._serialized_start=1260
-  _globals['_RESTOREREQUEST']._serialized_end=1322
-  _globals['_RESTOREREPLY']._serialized_start=1324
-  _globals['_RESTOREREPLY']._serialized_end=1355
-  _globals['_CAPTUREREQUEST']._serialized_start=1357
-  _globals['_CAPTUREREQUEST']._serialized_end=1404
-  _globals['_CAPTUREREPLY']._serialized_start=1406
-  _globals['_CAPTUREREPLY']._serialized_end=1452
-  _globals['_SAVEREQUEST']._serialized_start=1454
-  _globals['_SAVEREQUEST']._serialized_end=1577
-  _globals['_SAVEREPLY']._serialized_start=1579
-  _globals['_SAVEREPLY']._serialized_end=1636
-  _globals['_RELEASEREQUEST']._serialized_start=1638
-  _globals['_RELEASEREQUEST']._serialized_end=1701
-  _globals['_RELEASEREPLY']._serialized_start=1703
-  _globals['_RELEASEREPLY']._serialized_end=1717
-  _globals['_SHUTDOWNREQUEST']._serialized_start=1719
-  _globals['_SHUTDOWNREQUEST']._serialized_end=1736
-  _globals['_SHUTDOWNREPLY']._serialized_start=1738
-  _globals['_SHUTDOWNREPLY']._serialized_end=1753
-  _globals['_SHARD']._serialized_start=1756
-  _globals['_SHARD']._serialized_end=2642
+  _globals['_OPENTERMREQUEST']._serialized_end=1159
+  _globals['_OPENTERMREPLY']._serialized_start=1162
+  _globals['_OPENTERMREPLY']._serialized_end=1343
+  _globals['_RESTOREREQUEST']._serialized_start=1345
+  _globals['_RESTOREREQUEST']._serialized_end=1407
+  _globals['_RESTOREREPLY']._serialized_start=1409
+  _globals['_RESTOREREPLY']._serialized_end=1440
+  _globals['_CAPTUREREQUEST']._serialized_start=1442
+  _globals['_CAPTUREREQUEST']._serialized_end=1489
+  _globals['_CAPTUREREPLY']._serialized_start=1491
+  _globals['_CAPTUREREPLY']._serialized_end=1537
+  _globals['_SAVEREQUEST']._serialized_start=1539
+  _globals['_SAVEREQUEST']._serialized_end=1662
+  _globals['_SAVEREPLY']._serialized_start=1664
+  _globals['_SAVEREPLY']._serialized_end=1721
+  _globals['_RELEASEREQUEST']._serialized_start=1723
+  _globals['_RELEASEREQUEST']._serialized_end=1786
+  _globals['_RELEASEREPLY']._serialized_start=1788
+  _globals['_RELEASEREPLY']._serialized_end=1802
+  _globals['_SHUTDOWNREQUEST']._serialized_start=1804
+  _globals['_SHUTDOWNREQUEST']._serialized_end=1821
+  _globals['_SHUTDOWNREPLY']._serialized_start=1823
+  _globals['_SHUTDOWNREPLY']._serialized_end=1838
+  _globals['_SHARD']._serialized_start=1841
+  _globals['_SHARD']._serialized_end=2727
 # @@protoc_insertion_point(module_scope)

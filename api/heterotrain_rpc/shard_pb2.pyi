@@ -366,7 +366,7 @@ class OpenTermRequest(_message.Message):
     FOLDER_FIELD_NUMBER: _builtins.int
     RESUME_FIELD_NUMBER: _builtins.int
     ABOVE_FIELD_NUMBER: _builtins.int
-    AGAIN_FIELD_NUMBER: _builtins.int
+    REACHED_FIELD_NUMBER: _builtins.int
     output: _builtins.str
     """Folder for the job's files, and the folder of checkpoints in it."""
     folder: _builtins.str
@@ -374,8 +374,8 @@ class OpenTermRequest(_message.Message):
     """For a job that has no checkpoint of its own: the one to begin from, or a folder of some; empty: begin anew."""
     above: _builtins.int
     """The term is higher than this."""
-    again: _builtins.bool
-    """The job has been at work before; do not begin anew silently."""
+    reached: _builtins.int
+    """Newest version that the job had reached, as far as known; 0: not at all."""
     def __init__(
         self,
         *,
@@ -383,11 +383,11 @@ class OpenTermRequest(_message.Message):
         folder: _builtins.str = ...,
         resume: _builtins.str = ...,
         above: _builtins.int = ...,
-        again: _builtins.bool = ...,
+        reached: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["above", b"above", "again", b"again", "folder", b"folder", "output", b"output", "resume", b"resume"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["above", b"above", "folder", b"folder", "output", b"output", "reached", b"reached", "resume", b"resume"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -402,6 +402,10 @@ class OpenTermReply(_message.Message):
     PROGRESS_FIELD_NUMBER: _builtins.int
     PASSED_OVER_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    RESTORES_FIELD_NUMBER: _builtins.int
+    ROUNDS_LOST_FIELD_NUMBER: _builtins.int
+    ROUNDS_LOST_IN_ALL_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     path: _builtins.str
     """Folder of the checkpoint to go on from; empty: none, begin anew."""
@@ -409,9 +413,18 @@ class OpenTermReply(_message.Message):
     """Its progress, a JSON object (heterotrain_core.progress)."""
     refusal: _builtins.str
     """Why the term cannot be opened; empty: it is."""
+    restores: _builtins.int
+    """How many terms this job has had before."""
+    rounds_lost: _builtins.int
+    """Rounds lost by going back to this checkpoint, and by all terms together."""
+    rounds_lost_in_all: _builtins.int
     @_builtins.property
     def passed_over(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Newer checkpoints that cannot be used, and why."""
+
+    @_builtins.property
+    def files(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Sizes of the checkpoint's files, for Restore."""
 
     def __init__(
         self,
@@ -421,10 +434,14 @@ class OpenTermReply(_message.Message):
         progress: _builtins.str = ...,
         passed_over: _abc.Iterable[_builtins.str] | None = ...,
         refusal: _builtins.str = ...,
+        files: _abc.Iterable[_builtins.int] | None = ...,
+        restores: _builtins.int = ...,
+        rounds_lost: _builtins.int = ...,
+        rounds_lost_in_all: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["passed_over", b"passed_over", "path", b"path", "progress", b"progress", "refusal", b"refusal", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "passed_over", b"passed_over", "path", b"path", "progress", b"progress", "refusal", b"refusal", "restores", b"restores", "rounds_lost", b"rounds_lost", "rounds_lost_in_all", b"rounds_lost_in_all", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -13,6 +13,8 @@ from typing import NoReturn
 
 import torch
 
+from heterotrain.checkpoint.disk import Disk
+from heterotrain.ps.checkpointing import Checkpoints, Job
 from heterotrain.ps.export import Exporter
 from heterotrain.ps.optimizer import decode_group
 from heterotrain.ps.service import ShardService
@@ -48,6 +50,7 @@ async def serve(settings: Settings, announce: Callable[[int, int], None], ended:
             store,
             settings.shard,
             Exporter(store=store, job_name=settings.job_name, job_uid=settings.job_uid),
+            Checkpoints(store, settings.shard, Job(settings.job_name, settings.job_uid), settings.output, Disk()),
             commands=commands,
             exporting=exporting,
             connect=lambda shard, address, term: TcpTensorClient(

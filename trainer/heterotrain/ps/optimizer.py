@@ -164,6 +164,22 @@ class ShardOptimizer:
         states = [state for optimizer in self._optimizers for state in optimizer.state.values()]
         return sum(t.nbytes for state in states for t in state.values() if isinstance(t, torch.Tensor))
 
+    def states(self) -> dict[int, dict[str, torch.Tensor]]:
+        """What the optimizer keeps for each piece, by the index of its tensor; the tensors themselves, not copies."""
+        kept: dict[int, dict[str, torch.Tensor]] = {}
+        for slot, parameter in zip(self._slots, self._parameters, strict=True):
+            state = self._optimizers[slot.group].state.get(parameter, {})
+            tensors = {key: value for key, value in state.items() if isinstance(value, torch.Tensor)}
+            if tensors:
+                kept[slot.tensor] = tensors
+        return kept
+
+    def restore(self, states: Mapping[int, Mapping[str, torch.Tensor]]) -> None:
+        """Go on from `states`, as `states()` gave them; takes the tensors over."""
+        for slot, parameter in zip(self._slots, self._parameters, strict=True):
+            if slot.tensor in states:
+                self._optimizers[slot.group].state[parameter] = dict(states[slot.tensor])
+
     def check(self, groups: Sequence[str]) -> list[dict[str, Hyperparameter]]:
         """Hyperparameters that a step with `groups` will use (none: those of the step before).
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from heterotrain.checkpoint.state import Unpacker, held, pack
 from heterotrain.ps.arithmetic import aggregate, norm_part, scale_parameters, update_buffers
 from heterotrain.ps.gradients import ArenaPool, Gradients
 from heterotrain.ps.optimizer import ShardOptimizer, Slot, decode_group, state_bytes_per_element
@@ -58,6 +59,23 @@ class Part:
         """Take the initial values over and set the optimizer up on them."""
         self._values = values
         self._optimizer = ShardOptimizer(self.spec.optimizer, self.spec.groups, self._slots, values, self._total)
+
+    def pack(self, arena: torch.Tensor) -> memoryview:
+        """Copy the present values, in `arena`, and the optimizer's state: the content of a checkpoint's file."""
+        return pack(list(held(self.spec.tensors, self._pieces, arena, self._started().states())))
+
+    def unpack(self, unpacker: Unpacker) -> torch.Tensor:
+        """Start from a checkpoint; returns the values. Raises `ValueError` for what it does not hold."""
+        arena = self.pool.take()
+        states: dict[int, dict[str, torch.Tensor]] = {}
+        for piece in self._pieces:
+            spec = self.spec.tensors[piece.tensor]
+            unpacker.values(spec, piece, arena)
+            if spec.kind is TensorKind.PARAMETER and (state := unpacker.state(spec, piece)):
+                states[piece.tensor] = state
+        self.start(arena)
+        self._started().restore(states)
+        return arena
 
     def check(self, order: CommitOrder) -> None:
         """Raise `ValueError` for an order that the optimizer or the model cannot obey, before anything has changed."""

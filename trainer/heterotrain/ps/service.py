@@ -17,11 +17,12 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import grpc
 import grpc.aio
 
+from heterotrain.ps.checkpointing import Checkpoints
 from heterotrain.ps.export import Connect, Exported
 from heterotrain.ps.store import ShardStore
 from heterotrain.ps.values import CommitOrder, GradientName, ShardSpec
 from heterotrain.tensor_messages import tensor_of
-from heterotrain.transport.base import RefusedError, TensorClient, TransportError
+from heterotrain.transport.base import RefusedError, TensorClient, TransportError, capture_version, file_version
 from heterotrain_rpc import shard_pb2
 from heterotrain_rpc.shard_pb2_grpc import ShardServicer
 
@@ -52,6 +53,7 @@ class ShardService(ShardServicer):
         store: ShardStore,
         shard: int,
         exporter: Exports,
+        checkpoints: Checkpoints,
         *,
         commands: Executor,
         exporting: Executor,
@@ -62,6 +64,7 @@ class ShardService(ShardServicer):
         self._store = store
         self._shard = shard
         self._exporter = exporter
+        self._checkpoints = checkpoints
         self._commands = commands
         self._exporting = exporting
         self._connect = connect
@@ -134,6 +137,47 @@ class ShardService(ShardServicer):
             return shard_pb2.ExportReply(refusal=str(error))
         return shard_pb2.ExportReply(path=str(exported.path), bytes=exported.num_bytes)
 
+    async def Standing(  # noqa: N802
+        self, request: shard_pb2.StandingRequest, context: Context
+    ) -> shard_pb2.StandingReply:
+        """What is here."""
+        term, version = self._store.standing()
+        return shard_pb2.StandingReply(term=term, version=version)
+
+    async def OpenTerm(  # noqa: N802
+        self, request: shard_pb2.OpenTermRequest, context: Context
+    ) -> shard_pb2.OpenTermReply:
+        """Take a new term, find the checkpoint."""
+        return await self._beside(lambda: self._checkpoints.open_term(request))
+
+    async def Restore(  # noqa: N802
+        self, request: shard_pb2.RestoreRequest, context: Context
+    ) -> shard_pb2.RestoreReply:
+        """Take the values and the optimizer's state from the checkpoint."""
+        return await self._beside(lambda: self._checkpoints.restore(request, self._connector(request.term)))
+
+    async def Capture(  # noqa: N802
+        self, request: shard_pb2.CaptureRequest, context: Context
+    ) -> shard_pb2.CaptureReply:
+        """Hold a copy of the whole state."""
+        try:
+            size = await self._run(lambda: self._store.capture(request.term, request.version))
+        except (RefusedError, MemoryError) as error:
+            return shard_pb2.CaptureReply(refusal=str(error))
+        return shard_pb2.CaptureReply(bytes=size)
+
+    async def Save(self, request: shard_pb2.SaveRequest, context: Context) -> shard_pb2.SaveReply:  # noqa: N802
+        """Write what all shards hold."""
+        return await self._beside(lambda: self._checkpoints.save(request, self._connector(request.term)))
+
+    async def Release(  # noqa: N802
+        self, request: shard_pb2.ReleaseRequest, context: Context
+    ) -> shard_pb2.ReleaseReply:
+        """Let copies go."""
+        versions = [*map(capture_version, request.captures), *map(file_version, range(request.files))]
+        await self._judged(context, lambda: self._store.release(request.term, versions))
+        return shard_pb2.ReleaseReply()
+
     async def Shutdown(  # noqa: N802
         self, request: shard_pb2.ShutdownRequest, context: Context
     ) -> shard_pb2.ShutdownReply:
@@ -147,6 +191,10 @@ class ShardService(ShardServicer):
         if self._shard != 0:
             raise RefusedError(f"only shard 0 writes the model, this is shard {self._shard}")
         return self._spec
+
+    async def _beside(self, work: Callable[[], _T]) -> _T:
+        """Run what reads or writes files, while commands go on."""
+        return await asyncio.get_running_loop().run_in_executor(self._exporting, work)
 
     def _connector(self, term: int) -> Connect:
         addresses = self._addresses

@@ -9,21 +9,37 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 
+from heterotrain.checkpoint.state import Unpacker
 from heterotrain.ps.arithmetic import not_finite
 from heterotrain.ps.gradients import Gradient, State, push_status
 from heterotrain.ps.part import Part
 from heterotrain.ps.values import CommitOrder, GradientName, ShardSpec
 from heterotrain.ps.versions import Published
-from heterotrain.transport.base import INITIAL_ITERATION, PushKey, PushStatus, RefusedError
+from heterotrain.transport.base import (
+    INITIAL_ITERATION,
+    PushKey,
+    PushStatus,
+    RefusedError,
+    Snapshot,
+    capture_version,
+)
 
 _log = logging.getLogger(__name__)
 
 LONGEST_WAIT_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """Bytes that are read beside the versions."""
+
+    buffer: memoryview
 
 
 class ShardStore:
@@ -44,6 +60,8 @@ class ShardStore:
         self._last: CommitOrder | None = None
         self._summed: tuple[int, tuple[tuple[GradientName, float], ...]] | None = None
         """Version and contributions whose sum is at hand."""
+        self._blobs: dict[int, memoryview] = {}
+        """What is read beside the versions: captures, and files of a checkpoint that is being restored."""
         self._closed = ""
         """Why nothing is served any more."""
 
@@ -70,8 +88,12 @@ class ShardStore:
             return push_status(gradient.state)
 
     @contextmanager
-    def snapshot(self, term: int, version: int, wait_seconds: float) -> Iterator[Published | None]:
+    def snapshot(self, term: int, version: int, wait_seconds: float) -> Iterator[Snapshot | None]:
         """See `TensorStore.snapshot`; waits for the configuration too."""
+        if version < 0:
+            blob = self._await_blob(term, version, wait_seconds)
+            yield None if blob is None else Blob(blob)
+            return
         part, published = self._acquire(term, version, wait_seconds)
         if part is None or published is None:
             yield None
@@ -81,6 +103,69 @@ class ShardStore:
         finally:
             with self._changed:
                 part.versions.release(published)
+
+    # Checkpoints.
+
+    def capture(self, term: int, version: int) -> int:
+        """Copy the whole state at `version`, the present one, for a checkpoint; returns its bytes.
+
+        Until `release` it can be read as `capture_version(version)`. Again: no effect. Raises `MemoryError`.
+        """
+        with self._command:
+            with self._changed:
+                part = self._of_term(term)
+                present, held = part.versions.present, self._blobs.get(capture_version(version))
+                if held is not None:
+                    return len(held)
+                if present != version or present < 0:
+                    raise RefusedError(f"version {version} cannot be kept any more: the present one is {present}")
+                values = part.versions.values
+            blob = part.pack(values)
+            self.offer(term, capture_version(version), blob)
+            return len(blob)
+
+    def offer(self, term: int, version: int, blob: memoryview) -> None:
+        """Let `blob` be read under a version that is none (`capture_version`, `file_version`) until `release`."""
+        with self._changed:
+            self._of_term(term)
+            self._blobs[version] = blob.toreadonly()
+            self._changed.notify_all()
+
+    def blob(self, term: int, version: int) -> memoryview | None:
+        """What was offered."""
+        with self._changed:
+            self._of_term(term)
+            return self._blobs.get(version)
+
+    def release(self, term: int, versions: Sequence[int]) -> None:
+        """Let go what was offered; who reads it still may."""
+        with self._changed:
+            self._of_term(term)
+            for version in versions:
+                self._blobs.pop(version, None)
+
+    def restore(self, term: int, version: int, unpacker: Unpacker) -> None:
+        """Publish `version` from a checkpoint in place of initial values. Again: no effect.
+
+        Raises `ValueError` for a checkpoint that does not hold this shard's tensors.
+        """
+        with self._command:
+            with self._changed:
+                part = self._of_term(term)
+                present = part.versions.present
+            if present >= 0:
+                if present != version:
+                    raise RefusedError(f"version {version} cannot be restored: version {present} is here already")
+                return
+            values = part.unpack(unpacker)
+            with self._changed:
+                part.versions.publish(values, version)
+                self._changed.notify_all()
+
+    def standing(self) -> tuple[int, int]:
+        """Term and newest version here; -1 each before there is any."""
+        with self._changed:
+            return (self._part.spec.term, self._part.versions.present) if self._part else (-1, -1)
 
     def ordinal(self, worker: str) -> int | None:
         """Place of a worker in the order of summation; `None` if the model here knows no such worker."""
@@ -109,6 +194,7 @@ class ShardStore:
             expected = part.expected_bytes
             with self._changed:
                 self._part, self._last, self._summed = part, None, None
+                self._blobs.clear()
                 self._changed.notify_all()
             return expected
 
@@ -242,6 +328,16 @@ class ShardStore:
                 if remaining <= 0.0:
                     return None, None
                 self._changed.wait(remaining)
+
+    def _await_blob(self, term: int, version: int, wait_seconds: float) -> memoryview | None:
+        with self._changed:
+            wanted: Callable[[], bool] = lambda: bool(self._closed) or self._holds_blob(term, version)  # noqa: E731
+            self._changed.wait_for(wanted, min(max(0.0, wait_seconds), LONGEST_WAIT_SECONDS))
+            self._check_open()
+            return self._blobs.get(version) if self._holds_blob(term, version) else None
+
+    def _holds_blob(self, term: int, version: int) -> bool:
+        return self._part is not None and self._of_term(term) is self._part and version in self._blobs
 
     def _of_term(self, term: int) -> Part:
         self._check_open()

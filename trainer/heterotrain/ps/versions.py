@@ -40,6 +40,11 @@ class Versions:
         """Versions that can be read now, ascending."""
         return tuple(sorted(self._held))
 
+    @property
+    def values(self) -> torch.Tensor:
+        """Arena of the present version."""
+        return self._held[self.present].arena
+
     def acquire(self, version: int) -> Published | None:
         """Hold a version for reading, if it can be; to be given back by `release`."""
         published = self._held.get(version)
@@ -52,9 +57,9 @@ class Versions:
         published.readers -= 1
         self._free_if_unneeded(published)
 
-    def publish(self, arena: torch.Tensor) -> None:
-        """Make `arena` the first version."""
-        self.present += 1
+    def publish(self, arena: torch.Tensor, version: int = 0) -> None:
+        """Make `arena` the first version; `version` is that of the checkpoint it came from."""
+        self.present = version
         self._held[self.present] = Published(arena)
 
     def begin(self, retain: frozenset[int]) -> tuple[torch.Tensor, torch.Tensor]:

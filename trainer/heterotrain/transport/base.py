@@ -66,6 +66,16 @@ INITIAL_ITERATION = -1
 """`PushKey.iteration` of the initial values (the whole arena, frozen tensors included)."""
 
 
+def capture_version(version: int) -> int:
+    """What a pull names instead of a version to read a shard's copy of its whole state at `version`."""
+    return -2 * version - 2
+
+
+def file_version(file: int) -> int:
+    """What a pull names instead of a version to read a file of the checkpoint that shard 0 restores from."""
+    return -2 * file - 3
+
+
 class TensorClient(Protocol):
     """A worker's connection to one shard. Not thread-safe: one thread at a time."""
 
