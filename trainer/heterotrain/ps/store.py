@@ -90,7 +90,7 @@ class ShardStore:
     @contextmanager
     def snapshot(self, term: int, version: int, wait_seconds: float) -> Iterator[Snapshot | None]:
         """See `TensorStore.snapshot`; waits for the configuration too."""
-        if version < 0:
+        if version < INITIAL_ITERATION:
             blob = self._await_blob(term, version, wait_seconds)
             yield None if blob is None else Blob(blob)
             return
