@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from builders_operator import NOW, SETTINGS, make_job, make_pod, make_service
+from builders_operator import NOW, SETTINGS, UID, make_job, make_pod, make_service
 from heterotrain_api.contract import Container, Label
 from heterotrain_operator.job.decide import decide
 from heterotrain_operator.job.decision import Decision
+from heterotrain_operator.job.event_log import EventLog
+from heterotrain_operator.job.memory import Memory
 from heterotrain_operator.job.observed import ContainerEnd, ContainerSeen, Observed, PodSeen, TrainingSeen
 
 
@@ -28,6 +30,7 @@ class FakeCluster:
     uids: int = 0
     made: list[str] = field(default_factory=list)
     """Names of all pods that were ever made."""
+    memory: Memory = field(default_factory=lambda: Memory(UID, EventLog(timedelta(minutes=10))))
     decisions: list[Decision] = field(default_factory=list)
 
     def run_pass(self, *, creates: int = 10_000, writes_status: bool = True) -> Decision:
@@ -42,6 +45,7 @@ class FakeCluster:
             self._create(make.manifest)
         if len(decision.make) > creates:
             return decision
+        self.memory.remember_made([make.name_in_job for make in decision.make], self.now)
         for delete in decision.delete:
             self.writes += 1
             self.delete(delete.name)
@@ -114,4 +118,5 @@ class FakeCluster:
             service=make_service() if self.has_service else None,
             secret_present=self.has_secret,
             training=self.training,
+            made=self.memory.made,
         )

@@ -44,6 +44,8 @@ class Outcome:
     """Those of `refusals` that may be another answer the next time: the API server, or a webhook, was in trouble."""
     foreign: list[str] = field(default_factory=list)
     """What we need and others have, as ``kind/name``."""
+    made: list[str] = field(default_factory=list)
+    """Names in the job of the pods that were made."""
     error: Exception | None = None
     """A failure that is worth a retry although the rest of the pass was carried out."""
 
@@ -133,15 +135,15 @@ async def _make_pods(make: Sequence[MakePod], job: Mapping[str, Any], tools: Too
     async def one(pod: MakePod) -> None:
         async with slots:
             try:
-                outcome.foreign += await _make_pod(pod, job, tools.kube)
+                await _make_pod(pod, job, tools.kube, outcome)
             except ApiError as error:
                 outcome.refused(pod.name_in_job, error)
 
     await _all([one(pod) for pod in make])
 
 
-async def _make_pod(make: MakePod, job: Mapping[str, Any], kube: Kube) -> list[str]:
-    """POST until the pod is there; returns the names that others have if it came to nothing."""
+async def _make_pod(make: MakePod, job: Mapping[str, Any], kube: Kube, outcome: Outcome) -> None:
+    """POST until the pod is there; if it comes to nothing, the names that others have are foreign."""
     namespace, uid = job["metadata"]["namespace"], job["metadata"]["uid"]
     manifest = make.manifest
     taken: list[str] = []
@@ -153,21 +155,22 @@ async def _make_pod(make: MakePod, job: Mapping[str, Any], kube: Kube) -> list[s
             if error.reason != "AlreadyExists":
                 raise
         else:
-            return []
+            outcome.made.append(make.name_in_job)
+            return
         found = await kube.get_pod_metadata(namespace, name)
         if found is None:
             continue  # gone meanwhile: the name is free
         # Ours without its labels would be missing in every list: as good as a stranger's.
         if is_ours(found["metadata"], uid) and (found["metadata"].get("labels") or {}).get(Label.JOB_UID) == uid:
             logger.debug("Pod %s/%s was there already.", namespace, name)
-            return []
+            return
         taken.append(f"pod/{name}")
         attempt = int(labels[Label.ATTEMPT]) + 1
         if attempt > MAX_ATTEMPT:
             break
         logger.info("Pod %s/%s belongs to somebody else; tried attempt %d.", namespace, name, attempt)
         manifest = with_attempt(manifest, attempt)
-    return taken
+    outcome.foreign += taken
 
 
 async def _delete_pods(decision: Decision, job: Mapping[str, Any], tools: Tools, outcome: Outcome) -> None:

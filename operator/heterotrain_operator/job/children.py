@@ -6,7 +6,6 @@ names again and makes nothing twice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -17,13 +16,16 @@ from heterotrain_operator.job.decision import ApplyService, DeletePod, MakePod, 
 from heterotrain_operator.job.drift import stands
 from heterotrain_operator.job.failures import fills, outlived_peer
 from heterotrain_operator.job.names import secret_name, slot_pod_name
-from heterotrain_operator.job.observed import PodSeen
 from heterotrain_operator.job.slots import Slot, is_gone, strays
 from heterotrain_operator.job.view import View
 
 FIRST_RETRY_SECONDS: Final = 20.0
 LONGEST_RETRY_SECONDS: Final = 300.0
 """Between pods of one slot that a node refuses or evicts one after the other; the first is made again at once."""
+QUICK_PODS: Final = 4
+"""Pods of one slot that are made one after the other without a pause, when somebody deletes them."""
+FAILED_KEPT: Final = 6
+"""Failed pods of one slot that stay to be looked at: with so many the wait has come to its longest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +55,7 @@ def children(view: View) -> Children:
         return Children(secret=secret, service=service, delete=_all(view))
     if view.began:
         return Children(secret=secret, service=service, delete=surplus)
-    due = {slot: _due_at(view.pods[slot]) or view.now for slot in empty}
+    due = {slot: _due_at(view, slot) for slot in empty}
     now = [slot for slot, at in due.items() if at <= view.now]
     later = [at for at in due.values() if at > view.now]
     return Children(
@@ -101,23 +103,32 @@ def _secret(view: View) -> MakeSecret:
     return MakeSecret(secret_name(view.name, view.uid), certificate_names(view.context.spec))
 
 
-def _due_at(pods: Sequence[PodSeen]) -> datetime | None:
-    """When a slot gets its next pod; `None`: now. Pods that are being deleted were somebody's will, others are tried
-    again with growing patience.
+def _due_at(view: View, slot: Slot) -> datetime:
+    """When a slot gets its next pod: now, or after pods that failed, or that somebody deletes again and again, with
+    growing patience.
     """
-    failed = [pod for pod in pods if not pod.deleting]
-    if len(failed) < 2:
-        return None
-    wait = min(FIRST_RETRY_SECONDS * 2.0 ** min(len(failed) - 2, 10), LONGEST_RETRY_SECONDS)
-    return max(pod.created_at for pod in failed) + timedelta(seconds=wait)
+    failed = [pod.created_at for pod in view.pods[slot] if not pod.deleting]
+    made = view.observed.made.get(slot.name, ())
+    due = [view.now]
+    if len(failed) >= 2:
+        due.append(max(failed) + _patience(len(failed) - 2))
+    if len(made) >= QUICK_PODS:
+        due.append(max(made) + _patience(len(made) - QUICK_PODS))
+    return max(due)
+
+
+def _patience(times: int) -> timedelta:
+    return timedelta(seconds=min(FIRST_RETRY_SECONDS * 2.0 ** min(times, 10), LONGEST_RETRY_SECONDS))
 
 
 def _surplus(view: View) -> tuple[DeletePod, ...]:
-    """Pods beside the one that fills their slot, and pods that no slot is for."""
+    """Pods beside the one that fills their slot, the oldest of many that failed, and pods that no slot is for."""
     extra = []
     for pods in view.pods.values():
         living = [pod for pod in pods if not is_gone(pod) and not outlived_peer(view, pod)]
         extra += [(pod, f"{living[0].name} does its work") for pod in living[1:]]
+        failed = [pod for pod in pods if is_gone(pod) and not pod.deleting]
+        extra += [(pod, "newer ones failed too") for pod in failed[:-FAILED_KEPT]]
     extra += [(pod, "the job has no place for it") for pod in strays(view.pods, view.observed.pods) if not pod.deleting]
     return tuple(DeletePod(pod.name, pod.uid, why) for pod, why in extra)
 

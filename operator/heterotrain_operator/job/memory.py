@@ -5,14 +5,16 @@ Refusals and strangers are seen again by trying again, answers by asking again, 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
 
 from heterotrain_operator.job.event_log import EventLog
 from heterotrain_operator.job.observed import Answer
 
-ANSWERS_KEPT = 32
+ANSWERS_KEPT: Final = 32
+MADE_KEPT: Final = timedelta(minutes=15)
 
 
 class JobKey(NamedTuple):
@@ -47,6 +49,14 @@ class Memory:
     foreign: tuple[str, ...] = ()
     """As `refusals`."""
     answers: tuple[Answer, ...] = ()
+    made: dict[str, tuple[datetime, ...]] = field(default_factory=dict)
+    """When pods were made lately, by name in the job: who removes them again and again is met with patience."""
+
+    def remember_made(self, names: Iterable[str], now: datetime) -> None:
+        """Keep when pods were made, for a while."""
+        times = {name: (*self.made.get(name, ()), now) for name in names}
+        kept = {name: tuple(at for at in made if now - at < MADE_KEPT) for name, made in (self.made | times).items()}
+        self.made = {name: made for name, made in kept.items() if made}
 
     def remember_answer(self, answer: Answer) -> None:
         """Keep the newest answers; an old one that the status tells of already is not needed."""

@@ -66,6 +66,7 @@ async def observe(
         training=coordinators.seen(uid),
         refusals=memory.refusals or None,
         answers=memory.answers,
+        made=dict(memory.made),
         unreachable=coordinators.unreachable(uid),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
@@ -103,6 +103,8 @@ class Observed:
     """The API server's answer to children that it refused to make in the pass before: name in the job -> message."""
     answers: tuple[Answer, ...] = ()
     """The coordinator's answers to requests sent in passes before, newest last."""
+    made: Mapping[str, tuple[datetime, ...]] = field(default_factory=dict)
+    """When pods were made lately, oldest first, by name in the job; as far as this operator remembers."""
     unreachable: Unreachable | None = None
     """`None`: the coordinator answers, or was not tried yet."""
 

@@ -76,6 +76,7 @@ class Reconciler:
         )
         outcome = await carry_out(decision, observed, tools, now)
         news = self._remember(memory, outcome)
+        memory.remember_made(outcome.made, now)
         if outcome.error is not None:
             raise outcome.error
         return Pass(wake_at=decision.wake_at, again=news)

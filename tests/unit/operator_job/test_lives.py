@@ -105,6 +105,31 @@ def test_from_the_manifest_to_the_model() -> None:
     assert len(cluster.made) == 3, "what is done is never done again"
 
 
+def test_pods_that_somebody_deletes_again_and_again_are_made_with_growing_patience() -> None:
+    cluster = FakeCluster()
+    for _ in range(2 * 600):
+        cluster.run_pass()
+        for name in [name for name in cluster.pods if "cpu-0" in name]:
+            cluster.delete(name, at_once=True)
+        cluster.pass_time(0.5)
+    made = [name for name in cluster.made if "cpu-0" in name]
+    assert len(made) == 4 + 4, "four at once, then after 20, 40, 80 and 160 s; the next after 300"
+    assert sorted(cluster.pods) == ["fashion-cpu-1-1", "fashion-ps-0-1"]
+
+
+def test_pods_that_their_node_refuses_for_hours_do_not_pile_up() -> None:
+    cluster = FakeCluster()
+    for _ in range(8 * 60):
+        cluster.run_pass()
+        for name in [name for name in cluster.pods if "cpu-0" in name]:
+            cluster.evict(name)
+        cluster.pass_time(60)
+    for name in [name for name, pod in cluster.pods.items() if pod.deleting]:
+        cluster.delete(name, at_once=True)
+    assert len([name for name in cluster.made if "cpu-0" in name]) > 50
+    assert len([name for name in cluster.pods if "cpu-0" in name]) <= 7
+
+
 def test_an_operator_that_dies_after_any_create_makes_nothing_twice() -> None:
     for killed_after in range(8):
         cluster = FakeCluster(job=make_job(**EIGHT))

@@ -95,7 +95,7 @@ def refusal() -> ApiError:
 async def test_everything_in_its_order() -> None:
     stage = Stage()
     outcome = await stage.play(FULL)
-    assert outcome == Outcome()
+    assert outcome == Outcome(made=["ps-0", "cpu-0"])
     (event,) = stage.kube.names("events")
     assert stage.kube.calls == [
         "create secrets/fashion-6d0f",
@@ -138,7 +138,7 @@ async def test_a_name_that_a_stranger_has_is_left_for_the_next_attempt() -> None
     stage = Stage()
     stage.kube.put("pods", child("fashion-cpu-0-1", owner="the job before"))
     stage.kube.put("pods", {"metadata": {"name": "fashion-cpu-0-2"}})
-    assert await stage.play(Decision(make=(make_pod(),))) == Outcome()
+    assert await stage.play(Decision(make=(make_pod(),))) == Outcome(made=["cpu-0"])
     made = stage.kube.objects["pods", "fashion-cpu-0-3"]["metadata"]
     assert made["labels"][Label.ATTEMPT] == "3"
     assert len(stage.kube.names("pods")) == 3
@@ -149,7 +149,7 @@ async def test_a_pod_of_ours_that_lost_its_label_does_not_count_either() -> None
     lost = child("fashion-cpu-0-1")
     lost["metadata"]["labels"] = {}
     stage.kube.put("pods", lost)
-    assert await stage.play(Decision(make=(make_pod(),))) == Outcome()
+    assert await stage.play(Decision(make=(make_pod(),))) == Outcome(made=["cpu-0"])
     assert stage.kube.names("pods") == ["fashion-cpu-0-1", "fashion-cpu-0-2"]
 
 
@@ -170,7 +170,7 @@ async def test_a_name_that_became_free_meanwhile_is_taken() -> None:
             stage.kube.objects.pop((resource, name), None)
 
     stage.kube.before = before
-    assert await stage.play(Decision(make=(make_pod(),))) == Outcome()
+    assert await stage.play(Decision(make=(make_pod(),))) == Outcome(made=["cpu-0"])
     assert stage.kube.calls == ["create pods/fashion-cpu-0-1"] * 2
 
 
@@ -196,7 +196,7 @@ async def test_a_refused_pod_is_remembered_and_holds_up_neither_its_siblings_nor
     stage = Stage()
     stage.kube.before = fail_on("create pods/fashion-ps", refusal())
     outcome = await stage.play(FULL)
-    assert outcome == Outcome(refusals={"ps-0": "exceeded quota: small"})
+    assert outcome == Outcome(refusals={"ps-0": "exceeded quota: small"}, made=["cpu-0"])
     assert stage.kube.names("pods") == ["fashion-cpu-0-1"]
     assert stage.kube.objects["heterotrainjobs", "fashion"]["status"] == STATUS
 
@@ -208,7 +208,7 @@ async def test_a_pod_that_cannot_be_deleted_keeps_neither_status_nor_events_back
     stage = Stage()
     stage.kube.before = fail_on("delete pods/fashion-cpu-9", error)
     outcome = await stage.play(FULL)
-    assert outcome == Outcome(error=error)
+    assert outcome == Outcome(made=["ps-0", "cpu-0"], error=error)
     assert stage.kube.objects["heterotrainjobs", "fashion"]["status"] == STATUS
     assert len(stage.kube.names("events")) == 1
 
@@ -218,7 +218,9 @@ async def test_a_webhook_that_fails_is_said_and_is_worth_a_retry() -> None:
     error = ApiError(500, "InternalError", "failed calling webhook")
     stage.kube.before = fail_on("create pods/fashion-ps", error)
     outcome = await stage.play(FULL)
-    assert outcome == Outcome(refusals={"ps-0": "failed calling webhook"}, passing={"ps-0"}, error=error)
+    assert outcome == Outcome(
+        refusals={"ps-0": "failed calling webhook"}, passing={"ps-0"}, made=["cpu-0"], error=error
+    )
 
 
 @pytest.mark.parametrize("kind", ["secret", "service"])
