@@ -9,6 +9,7 @@ from typing import Any
 from heterotrain_api.contract import Annotation, Container, Label, MountPath, Port
 from heterotrain_api.trainer_config import ShardConfig
 from heterotrain_api.v1alpha1 import HeteroTrainJob
+from heterotrain_operator.job.context import PodContext
 from heterotrain_operator.job.names import (
     job_labels,
     owner_reference,
@@ -16,7 +17,7 @@ from heterotrain_operator.job.names import (
     shard_addresses,
     slot_pod_name,
 )
-from heterotrain_operator.job.podspec import PodContext, pod_spec
+from heterotrain_operator.job.podspec import pod_spec
 from heterotrain_operator.job.slots import COORDINATOR_SLOT, Slot
 from heterotrain_operator.job.template import pod_parts
 from heterotrain_operator.job.trainer_config import trainer_config

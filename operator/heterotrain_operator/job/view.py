@@ -17,8 +17,8 @@ from heterotrain_api.schema_check import Fault
 from heterotrain_api.status import HeteroTrainJobStatus, WorkerPhase
 from heterotrain_api.v1alpha1 import HeteroTrainJob
 from heterotrain_api.validation import broken_rules
+from heterotrain_operator.job.context import PodContext
 from heterotrain_operator.job.observed import Observed, PodSeen
-from heterotrain_operator.job.podspec import PodContext
 from heterotrain_operator.job.settings import JobSettings
 from heterotrain_operator.job.slots import COORDINATOR_SLOT, Buckets, Slot, all_slots, buckets, present
 from heterotrain_operator.job.template import spec_faults

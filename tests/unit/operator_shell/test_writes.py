@@ -9,12 +9,12 @@ from typing import Any
 
 from heterotrain_api.contract import Role
 from heterotrain_api.v1alpha1 import HeteroTrainJob
+from heterotrain_operator.job.context import PodContext
 from heterotrain_operator.job.decide import decide
 from heterotrain_operator.job.manifests import service
 from heterotrain_operator.job.memory import JobKey
 from heterotrain_operator.job.names import owner_reference, pod_labels, service_name, slot_pod_name
 from heterotrain_operator.job.observed import TrainingSeen
-from heterotrain_operator.job.podspec import PodContext
 from heterotrain_operator.job.reconcile import Reconciler, World
 from heterotrain_operator.job.settings import JobSettings
 from heterotrain_operator.job.slots import COORDINATOR_SLOT, Slot
