@@ -57,7 +57,35 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if eq .Values.scope "Cluster" }}[]{{ else }}{{ default (list .Release.Namespace) .Values.watchNamespaces | uniq | toJson }}{{ end }}
 {{- end }}
 
-{{- /* All that the operator may do, in each namespace that it serves: heterotrain_operator.kube.RULES. */ -}}
+{{- /* Not empty if the REST API is served. */ -}}
+{{- define "heterotrain-operator.rest" -}}
+{{- if and .Values.information.enabled .Values.rest.enabled }}true{{ end }}
+{{- end }}
+
+{{- /* Not empty if the optional ClusterRole is made. */ -}}
+{{- define "heterotrain-operator.informationClusterRole" -}}
+{{- $choice := .Values.information.clusterRole }}
+{{- if and .Values.rbac.create .Values.information.enabled (or (eq $choice "Always") (and (eq $choice "Auto") (eq .Values.scope "Cluster"))) }}true{{ end }}
+{{- end }}
+
+{{- /* Rule packs, in the order of heterotrain_operator.info.packs: CLUSTER or PROMETHEUS unless some are named. */ -}}
+{{- define "heterotrain-operator.packs" -}}
+{{- $derived := list "trainer" "transfers" "derived-node" }}
+{{- $chosen := list }}
+{{- with .Values.information }}
+{{- if eq (join " " .packs) "none" }}
+{{- else if .packs }}
+{{- $chosen = .packs }}
+{{- else if .prometheus.url }}
+{{- $chosen = concat (list "kubernetes" "node-exporter" "cadvisor-prometheus" "dcgm") $derived (list "derived-accelerator" "derived-trainer" "derived-link" "derived-service") }}
+{{- else }}
+{{- $chosen = concat (list "kubernetes") (ternary (list "cadvisor") list .kubelet) $derived (list "derived-trainer" "derived-link" "derived-service") }}
+{{- end }}
+{{- end }}
+{{- join " " $chosen }}
+{{- end }}
+
+{{- /* All that the operator may do, in each namespace that it serves: RULES of heterotrain_operator.kube, and of info.api_reader. */ -}}
 {{- define "heterotrain-operator.rules" -}}
 - apiGroups: [heterotrain.io]
   resources: [heterotrainjobs]
@@ -82,4 +110,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [""]
   resources: [events]
   verbs: [create, patch]
+{{- if .Values.information.enabled }}
+# For rules that read objects.
+- apiGroups: [""]
+  resources: [pods, events]
+  verbs: [list]
+{{- end }}
 {{- end }}

@@ -17,6 +17,8 @@ class Breaker:
 
     failures: int = 0
     open_until: float = float("-inf")
+    why: str = ""
+    """The last failure, in words."""
 
     def allows(self, now: float) -> bool:
         """Whether to ask now. When the time is up one asker gets through; the others wait for what it finds."""
@@ -30,9 +32,10 @@ class Breaker:
         """The target answered."""
         self.failures, self.open_until = 0, float("-inf")
 
-    def failed(self, now: float, chance: float) -> None:
+    def failed(self, now: float, chance: float, why: str) -> None:
         """The target did not answer usefully; `chance`, evenly from 0 to 1, spreads the next attempts."""
         self.failures += 1
+        self.why = why
         if self.failures >= FAILURES:
             self.open_until = now + self._pause(0.5 + chance / 2)
 

@@ -148,14 +148,15 @@ class Collector:
         target = target_of(spec)
         breaker = self._breakers.setdefault(target, Breaker()) if target is not None else Breaker()
         if not breaker.allows(self._now()):
-            raise SourceError(Reason.BREAKER_OPEN, f"{target} failed {breaker.failures} times: it is asked again soon")
+            message = f"{target} failed {breaker.failures} times and is asked again soon; the last time: {breaker.why}"
+            raise SourceError(Reason.BREAKER_OPEN, message)
         try:
             reply = await self._read(kind, spec)
         except SourceError as error:
             if error.reason in _NOT_THE_TARGETS:
                 breaker.succeeded()
             else:
-                breaker.failed(self._now(), self._random())
+                breaker.failed(self._now(), self._random(), f"{error.reason}: {error}")
             raise
         breaker.succeeded()
         return reply

@@ -142,5 +142,5 @@ def test_an_object_of_the_api_server_is_a_rule_with_its_generation() -> None:
     }
     rule = rule_from_document(document)
     assert (rule.kind, rule.metadata.name, rule.metadata.generation) == ("ProcessingRule", "p", 4)
-    with pytest.raises(InvalidManifestError, match="spec.chain"):
+    with pytest.raises(InvalidManifestError, match=r"spec\.chain"):
         rule_from_document(document | {"spec": {**SPEC, "chain": [{"operator": "expr", "expression": "z"}]}})

@@ -127,7 +127,6 @@ class RuleBook:
         logger.info("Rule %s/%s is obeyed in generation %s.", kind, name, document["metadata"]["generation"])
         return self._service.set_rule(rule)
 
-
     def _refuse(self, kind: RuleKind, document: Document, reason: RuleReason, message: str) -> RuleState:
         meta = document["metadata"]
         logger.warning("Rule %s/%s cannot be obeyed: %s.", kind, meta["name"], message)
