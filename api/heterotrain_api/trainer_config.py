@@ -58,6 +58,18 @@ class SynchronizationConfig(_Frozen):
     backup_workers: int = 1
 
 
+class CheckpointConfig(_Frozen):
+    """When checkpoints are made without a command, and how many are kept."""
+
+    rounds: int | None = None
+    """Every so many rounds."""
+    seconds: float | None = None
+    """Every so many seconds of training."""
+    keep: int = 3
+    folder: str = "checkpoints"
+    """Below `TrainerConfig.output`."""
+
+
 class TrainerConfig(_Frozen):
     """Everything the coordinator must know before the first worker joins."""
 
@@ -74,3 +86,12 @@ class TrainerConfig(_Frozen):
     """A worker silent for so long is lost."""
     output: str = ""
     """Folder, seen from shard 0, for the model."""
+    checkpoint: CheckpointConfig | None = None
+    """`None`: on command only."""
+    resume: str = ""
+    """Checkpoint, or folder of some, that a job without one of its own begins from; seen from shard 0."""
+    restore_limit: int = 0
+    """How often the job may go back to a checkpoint because a process was lost; after that, or at 0, it fails."""
+    recovery_seconds: float = 120.0
+    """How long a lost parameter server may stay away."""
+

@@ -13,7 +13,7 @@ from heterotrain_core.rounds import Rounds
 from heterotrain_core.run_effects import AnswerCommand, AnswerPlan, Effect, PlanProposal, Refusal, Send
 from heterotrain_core.run_events import DrainCommanded, PlanAnswered, PlanRequested
 from heterotrain_core.run_values import RunConfig, RunFault, RunReason
-from heterotrain_core.synchronization import Backup, describe
+from heterotrain_core.synchronization import Backup, Synchronization, describe
 from heterotrain_core.types import Plan, Share
 
 FIRST_GENERATION = 1
@@ -44,16 +44,16 @@ class PlanDesk:
         if faults:
             raise ValueError("start shares: " + "; ".join(str(f) for f in faults))
         if restored is not None:
-            self.start = self._restored_plan(restored.plan)
+            self.start = self._restored_plan(restored.plan, restored.synchronization)
 
-    def _restored_plan(self, plan: Plan) -> Plan:
+    def _restored_plan(self, plan: Plan, synchronization: Synchronization) -> Plan:
         config, names = self._config, list(self._bounds)
         total, grain = config.global_batch_size, config.batch_grain
         faults = check_plan(plan, bounds=self._bounds, grain=grain, total=total, live=names, current_generation=0)
         if not faults:
-            return plan
+            return replace(plan, synchronization=synchronization)
         # Other workers, another batch, or a worker that had left: its shares mean nothing now.
-        return replace(self.start, generation=plan.generation + 1)
+        return replace(self.start, generation=plan.generation + 1, synchronization=synchronization)
 
     @property
     def deadline(self) -> float | None:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from heterotrain_core.agreement import manifest_difference
 from heterotrain_core.cursor import DataCursor
 from heterotrain_core.layout import TensorKind, TensorSpec
 from heterotrain_core.run_values import Manifest
+from heterotrain_core.sync_settings import SyncSettings, settings_of
+from heterotrain_core.synchronization import DiscountKind, Normalization, Synchronization, SyncMode
 from heterotrain_core.types import Plan, Share
 
 FORMAT_VERSION: Final = 1
@@ -33,6 +35,8 @@ class Progress:
     groups: tuple[str, ...]
     """Hyperparameters of the last commit, a JSON object a parameter group."""
     plan: Plan
+    synchronization: Synchronization
+    """As wanted: the operator may have moved bounds or changed the mode."""
     global_batch_size: int
     seed: int
     training_seconds: float = 0.0
@@ -91,6 +95,7 @@ def to_document(progress: Progress) -> dict[str, Any]:
         "seed": progress.seed,
         "hyperparameters": [json.loads(group) for group in progress.groups],
         "reported": dict(progress.reported),
+        "synchronization": asdict(settings_of(progress.synchronization)),
         "plan": {
             "generation": plan.generation,
             "reason": plan.reason,
@@ -131,6 +136,7 @@ def from_document(document: Mapping[str, Any]) -> Progress:
                 str(plan["reason"]),
                 bool(plan["derived"]),
             ),
+            synchronization=_synchronization(document["synchronization"]),
             manifest=Manifest(
                 tuple(map(_tensor, model["tensors"])),
                 str(model["optimizer"]),
@@ -148,6 +154,22 @@ def from_document(document: Mapping[str, Any]) -> Progress:
 
 def _texts(groups: Any) -> tuple[str, ...]:
     return tuple(json.dumps(group, sort_keys=True) for group in groups)
+
+
+def _synchronization(settings: Mapping[str, Any]) -> Synchronization:
+    kind = settings["discount"]
+    return SyncSettings(
+        mode=SyncMode(settings["mode"]),
+        staleness_bound=settings["staleness_bound"],
+        delay_window_seconds=settings["delay_window_seconds"],
+        discount=None if kind is None else DiscountKind(kind),
+        discount_exponent=float(settings["discount_exponent"]),
+        normalization=Normalization(settings["normalization"]),
+        delay_compensation=float(settings["delay_compensation"]),
+        dssp_lower=int(settings["dssp_lower"]),
+        dssp_range=int(settings["dssp_range"]),
+        backup_workers=int(settings["backup_workers"]),
+    ).synchronization()
 
 
 def _tensor(entry: Any) -> TensorSpec:

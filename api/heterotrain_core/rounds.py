@@ -218,6 +218,7 @@ class Rounds:
             manifest=self._manifest,
             groups=self._settings.groups,
             plan=self.policy.plan,
+            synchronization=self.policy.synchronization_wanted,
             global_batch_size=self._config.global_batch_size,
             seed=self._config.seed,
             training_seconds=training_seconds,

@@ -52,7 +52,9 @@ class TrainingRun:
         self._setup = SetupStage(self._members, config.seed, restored)
         self._plans = PlanDesk(config, self._log, restored)
         self._evaluations = EvaluationBoard()
-        self._saving = Saving(config.model_file, self._log, config.checkpoint, self._first_version)
+        self._saving = Saving(
+            config.model_file, self._log, config.checkpoint, restored.version if restored is not None else None
+        )
         self._totals = RoundTelemetry()
         self._rounds: Rounds | None = None
         self._stopping: tuple[RunReason, str] | None = None
@@ -132,6 +134,7 @@ class TrainingRun:
             reported=self._reports.values,
             events=self._log.latest(),
             model=self._saving.model,
+            checkpoint_version=self._saving.checkpoint_version,
         )
 
     # --- events ---------------------------------------------------------------------------------------------------
@@ -366,6 +369,10 @@ class TrainingRun:
                 f"worker {caller} calls session.evaluate in round {self._rounds.policy.version} while worker {other} "
                 "waits for its gradient: all workers must evaluate at the same places of the script",
             )
+
+    def abandon(self, why: str, now: float) -> Effects:
+        """The term is over: answers for whoever waits for one. Nothing may be handled after it."""
+        return [*self._plans.cancel(why, now), *self._saving.cancel(why)]
 
     # --- checkpoints ----------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ def first_progress(config: RunConfig, manifest: Manifest | None, plan: Plan) -> 
         manifest=manifest,
         groups=manifest.groups,
         plan=plan,
+        synchronization=config.synchronization,
         global_batch_size=config.global_batch_size,
         seed=config.seed,
     )

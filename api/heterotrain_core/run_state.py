@@ -87,6 +87,8 @@ class RunView:
     reported: Mapping[str, float]
     events: tuple[LoggedEvent, ...]
     model: str
+    checkpoint_version: int | None
+    """Of the newest checkpoint of this term, or of the one that it began from; `None`: there is none."""
 
     @property
     def efficiency(self) -> float:

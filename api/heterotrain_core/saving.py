@@ -12,21 +12,23 @@ from heterotrain_core.run_values import CheckpointPolicy, RunReason
 
 
 class Saving:
-    """Which files are under way, and who asked. `version`: what the training begins with, from a checkpoint or not."""
+    """Which files are under way, and who asked. `restored`: version of the checkpoint that the training begins from."""
 
-    def __init__(self, model_file: str, log: EventLog, policy: CheckpointPolicy | None, version: int = 0) -> None:
+    def __init__(
+        self, model_file: str, log: EventLog, policy: CheckpointPolicy | None, restored: int | None = None
+    ) -> None:
         self._model_file = model_file
         self._log = log
         self._policy = policy
         self._under_way: dict[int, list[int]] = {}
         """Requests that wait for a checkpoint, by its version."""
-        self._last_version = version
+        self._last_version = restored or 0
         self._last_seconds: float | None = None
         """When the last checkpoint was begun, or the training; `None`: it has not begun."""
         self._final_begun = False
         self.model = ""
         """Path of the final model, once written."""
-        self.checkpoint_version: int | None = None
+        self.checkpoint_version = restored
         """Of the newest checkpoint that is whole; `None`: none was made yet."""
 
     @property

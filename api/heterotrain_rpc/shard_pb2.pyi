@@ -406,6 +406,7 @@ class OpenTermReply(_message.Message):
     RESTORES_FIELD_NUMBER: _builtins.int
     ROUNDS_LOST_FIELD_NUMBER: _builtins.int
     ROUNDS_LOST_IN_ALL_FIELD_NUMBER: _builtins.int
+    OWN_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     path: _builtins.str
     """Folder of the checkpoint to go on from; empty: none, begin anew."""
@@ -418,6 +419,8 @@ class OpenTermReply(_message.Message):
     rounds_lost: _builtins.int
     """Rounds lost by going back to this checkpoint, and by all terms together."""
     rounds_lost_in_all: _builtins.int
+    own: _builtins.bool
+    """The checkpoint is this job's own."""
     @_builtins.property
     def passed_over(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Newer checkpoints that cannot be used, and why."""
@@ -438,10 +441,11 @@ class OpenTermReply(_message.Message):
         restores: _builtins.int = ...,
         rounds_lost: _builtins.int = ...,
         rounds_lost_in_all: _builtins.int = ...,
+        own: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "passed_over", b"passed_over", "path", b"path", "progress", b"progress", "refusal", b"refusal", "restores", b"restores", "rounds_lost", b"rounds_lost", "rounds_lost_in_all", b"rounds_lost_in_all", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "own", b"own", "passed_over", b"passed_over", "path", b"path", "progress", b"progress", "refusal", b"refusal", "restores", b"restores", "rounds_lost", b"rounds_lost", "rounds_lost_in_all", b"rounds_lost_in_all", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -40,6 +40,7 @@ class FakeShard(ShardServicer):
         self.version = -1
         self.changed = asyncio.Condition()
         self.refusal = ""
+        self.save_refusal = ""
         self.commit_gate = asyncio.Event()
         """Commits wait for it."""
         self.commit_gate.set()
@@ -67,6 +68,21 @@ class FakeShard(ShardServicer):
     async def Export(self, request: shard_pb2.ExportRequest, context: object) -> shard_pb2.ExportReply:
         self.requests.append(request)
         return shard_pb2.ExportReply(path=f"{request.folder}/{request.file}")
+
+    async def Capture(self, request: shard_pb2.CaptureRequest, context: object) -> shard_pb2.CaptureReply:
+        assert request.version == self.version
+        self.requests.append(request)
+        return shard_pb2.CaptureReply(bytes=100)
+
+    async def Save(self, request: shard_pb2.SaveRequest, context: object) -> shard_pb2.SaveReply:
+        self.requests.append(request)
+        return shard_pb2.SaveReply(
+            path=f"{request.output}/{request.folder}/{request.version}", refusal=self.save_refusal
+        )
+
+    async def Release(self, request: shard_pb2.ReleaseRequest, context: object) -> shard_pb2.ReleaseReply:
+        self.requests.append(request)
+        return shard_pb2.ReleaseReply()
 
     async def Shutdown(self, request: shard_pb2.ShutdownRequest, context: object) -> shard_pb2.ShutdownReply:
         self.requests.append(request)

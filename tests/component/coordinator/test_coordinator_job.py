@@ -218,8 +218,12 @@ async def test_a_checkpoint_is_written_while_training_goes_on(tmp_path: Path) ->
             await until(job, lambda s: s.version >= 1)
             request = control_pb2.CommandRequest(checkpoint=control_pb2.Checkpoint())
             reply = await job.control().Command(request, timeout=10.0)
-    export = next(r for r in job.shards[0].requests if isinstance(r, shard_pb2.ExportRequest))
-    assert reply == control_pb2.CommandReply(accepted=True, path=f"/out/model-{export.version}.safetensors")
+    save = next(r for r in job.shards[0].requests if isinstance(r, shard_pb2.SaveRequest))
+    assert reply == control_pb2.CommandReply(accepted=True, path=f"/out/checkpoints/{save.version}")
+    for shard in job.shards:
+        kept = [r for r in shard.requests if isinstance(r, shard_pb2.CaptureRequest | shard_pb2.ReleaseRequest)]
+        captured = shard_pb2.CaptureRequest(term=1, version=save.version)
+        assert kept == [captured, shard_pb2.ReleaseRequest(term=1, captures=[save.version])]
 
 
 async def test_clipping_takes_the_norm_over_all_shards(tmp_path: Path) -> None:

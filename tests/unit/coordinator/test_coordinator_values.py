@@ -96,7 +96,7 @@ def test_settings_come_from_environment_and_command_line(tmp_path: Path) -> None
     variables = {**environment(tmp_path, config()), Env.TERMINATION_LOG: "/x/log"}
     settings = read_settings(variables, ["--host", "127.0.0.1", "--port", "0"])
     assert (settings.host, settings.port, settings.termination_log) == ("127.0.0.1", 0, Path("/x/log"))
-    assert settings.run_config.stop == StopLimits(rounds=5, target_name="acc", target_at_least=0.9)
+    assert settings.run_config(1).stop == StopLimits(rounds=5, target_name="acc", target_at_least=0.9)
     assert settings.heartbeat_seconds == 4.0
     assert read_settings(environment(tmp_path, config()), []).port == Port.COORDINATOR
 

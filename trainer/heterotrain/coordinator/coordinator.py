@@ -2,6 +2,9 @@
 
 `tell` hands an event to `TrainingRun` and carries its effects out without ever waiting, so that events are taken one
 after another, in the order in which they came, and nothing that a shard does can hold the control channel up.
+
+When a part of the job is lost that is started again, the state machine is given up with its term, and another one goes
+on from the newest checkpoint. Whoever had a session begins anew; whoever watches sees one job.
 """
 
 from __future__ import annotations
@@ -16,8 +19,10 @@ from typing import Any
 from heterotrain.coordinator.messages import message_of
 from heterotrain.coordinator.outlet import OUTLET_LIMIT, Outlet
 from heterotrain.coordinator.settings import Settings
+from heterotrain.coordinator.shard_work import ShardWork
 from heterotrain.coordinator.shards import ShardError, Shards
 from heterotrain.coordinator.state import job_state
+from heterotrain.coordinator.term import Opened, Past, loss_of, may_restore, opened_of
 from heterotrain_core import run_effects as out
 from heterotrain_core import run_events as ev
 from heterotrain_core.run import TrainingRun
@@ -26,8 +31,6 @@ from heterotrain_rpc import control_pb2, session_pb2
 
 logger = logging.getLogger("heterotrain.coordinator")
 
-ShardWork = out.ConfigureShards | out.PublishInitial | out.CommitRound | out.Export | out.SaveCheckpoint
-
 
 class Coordinator:
     """One job. Make it inside a running event loop; `start`, then wait for `ended`."""
@@ -35,16 +38,19 @@ class Coordinator:
     def __init__(self, settings: Settings, *, shards: Callable[..., Shards] = Shards) -> None:
         self._loop = asyncio.get_running_loop()
         self._settings = settings
-        self._term = settings.run_config.term
-        self._run = TrainingRun(settings.run_config, self._loop.time())
-        self._shards = shards(settings.config, settings.credentials, self._term, self._shards_wait)
-        self._shard_work: asyncio.Queue[ShardWork] = asyncio.Queue()
+        self._make_shards = shards
+        self._past = Past()
+        self._run = TrainingRun(settings.run_config(self._past.term), self._loop.time())
+        self._shards = self._new_shards()
+        self._work: ShardWork | None = None
         self._outlets: dict[str, Outlet] = {}
         self._requests: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count(1)
         self._timer: asyncio.TimerHandle | None = None
         self._watchers: list[asyncio.Future[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self.open = False
+        """Whether the term and what it begins with are known: before, no worker is let in."""
         self._logged = 0
         self._told_to_end = False
         self._crashed = False
@@ -53,9 +59,11 @@ class Coordinator:
         self.ended: asyncio.Future[Outcome] = self._loop.create_future()
 
     def start(self) -> None:
-        """Begin to work for and watch the shards."""
-        self.spawn(self._serve_shards())
-        self.spawn(self._watch_shards())
+        """Open the first term of this process, then work for and watch the shards."""
+        if self._settings.keeps_terms:
+            self.spawn(self._open_term(0, 0))
+        else:
+            self._serve_term(None)
 
     async def close(self) -> None:
         """Shut the shards down and end all tasks."""
@@ -71,7 +79,7 @@ class Coordinator:
 
     def state(self) -> control_pb2.JobState:
         """The job's state now."""
-        return job_state(self._run.view(self._loop.time()), self._settings.config, self._term)
+        return job_state(self._run.view(self._loop.time()), self._settings.config, self._past)
 
     async def changed_since(self, seen: int) -> None:
         """Wait until `changes` differs from `seen`."""
@@ -117,10 +125,72 @@ class Coordinator:
             del self._outlets[outlet.worker]
             self.tell(event)
 
+    def hear(self, outlet: Outlet, event: ev.WorkerEvent) -> None:
+        """What a worker says; nothing if its session is no longer the worker's."""
+        if self._outlets.get(outlet.worker) is outlet:
+            self.tell(event)
+
+    # --- terms ----------------------------------------------------------------------------------------------------
+
+    def _new_shards(self) -> Shards:
+        return self._make_shards(self._settings.config, self._settings.credentials, self._past.term, self._shards_wait)
+
+    def _shards_wait(self, shards: tuple[str, ...]) -> None:
+        self.tell(ev.ShardsWaited(shards))
+
+    def _serve_term(self, opened: Opened | None) -> None:
+        self._work = ShardWork(self._shards, opened, self.tell, self.spawn)
+        self.open = True
+
+    async def _open_term(self, above: int, reached: int) -> None:
+        """Wait for all shards, take a term higher than `above`, go on from its checkpoint.
+
+        `reached`: newest version known here.
+        """
+        try:
+            term, version = await self._shards.standing(self._settings.config.recovery_seconds)
+            reply = await self._shards.open_term(max(above, term), max(reached, version))
+            opened = opened_of(reply, self._settings.run_config(reply.term))
+        except (ShardError, ValueError) as error:
+            self.tell(ev.Aborted(RunReason.SHARD_FAILED, f"the job cannot go on: {error}"))
+            return
+        if self._run.outcome is not None:
+            return
+        now, log = self._loop.time(), self._run.log
+        for words in opened.passed_over:
+            log.add(RunReason.CHECKPOINT_UNUSABLE, words, now, warning=True)
+        if opened.past.restores or opened.progress is not None:
+            log.add(RunReason.RESTORED, opened.words, now, warning=bool(opened.past.restores))
+        self._past = opened.past
+        self._run = TrainingRun(self._settings.run_config(reply.term), now, restored=opened.progress, log=log)
+        self._serve_term(opened)
+        self._carry_out([])
+
+    def _go_back(self, why: str) -> None:
+        """End the term: everybody begins anew, the job goes on from its newest checkpoint."""
+        self.open = False
+        now, reached = self._loop.time(), self._run.view(self._loop.time()).version
+        message = f"{why}; the job goes back to its newest checkpoint"
+        self._run.log.add(RunReason.SHARD_FAILED, message, now, warning=True)
+        for outlet in self._outlets.values():
+            outlet.dismiss(why, fault=False, again=True)
+        self._outlets.clear()
+        self._carry_out(self._run.abandon(why, now))
+        if self._work is not None:
+            self._work.stop()
+        self.spawn(self._shards.close())
+        self._run = TrainingRun(self._settings.run_config(self._past.term), now, log=self._run.log)
+        self._shards = self._new_shards()
+        self.spawn(self._open_term(self._past.term, reached))
+
     # --- events and effects ---------------------------------------------------------------------------------------
 
     def tell(self, event: ev.RunEvent) -> None:
         """Hand an event to the state machine and carry out what it decides."""
+        loss = loss_of(event)
+        if loss and self.open and self._run.outcome is None and may_restore(self._settings, self._past):
+            self._go_back(loss)
+            return
         self._carry_out(self._run.handle(event, self._loop.time()))
 
     def _carry_out(self, effects: list[out.Effect]) -> None:
@@ -142,14 +212,9 @@ class Coordinator:
         match effect:
             case out.Send(worker=worker, message=message):
                 self._send(worker, message)
-            case (
-                out.ConfigureShards()
-                | out.PublishInitial()
-                | out.CommitRound()
-                | out.Export()
-                | out.SaveCheckpoint()
-            ):
-                self._shard_work.put_nowait(effect)
+            case out.ConfigureShards() | out.PublishInitial() | out.CommitRound() | out.Export() | out.SaveCheckpoint():
+                assert self._work is not None, "no worker is let in before the term is open"  # noqa: S101
+                self._work.put(effect)
             case out.AnswerPlan() | out.AnswerCommand():
                 request = self._requests.get(effect.request)
                 if request is not None and not request.done():
@@ -167,7 +232,7 @@ class Coordinator:
         outlet = self._outlets.get(worker)
         if outlet is None:
             return  # its session has just ended; the state machine hears of it next
-        told = self._welcome(message) if isinstance(message, out.Welcome) else message_of(message, self._term)
+        told = self._welcome(message) if isinstance(message, out.Welcome) else message_of(message, self._past.term)
         if not outlet.put(told):
             outlet.close()
             detail = f"it does not read: {OUTLET_LIMIT} messages wait for it"
@@ -177,7 +242,7 @@ class Coordinator:
     def _welcome(self, welcome: out.Welcome) -> session_pb2.CoordinatorMessage:
         config = self._settings.config
         message = session_pb2.Welcome(
-            term=self._term,
+            term=self._past.term,
             incarnation=welcome.incarnation,
             worker=welcome.ordinal,
             num_workers=len(config.workers),
@@ -187,6 +252,7 @@ class Coordinator:
             share_maximum=welcome.bounds.maximum,
             shards=[s.tensor_address for s in config.shards],
             heartbeat_seconds=self._settings.heartbeat_seconds,
+            recovers=self._settings.config.checkpoint is not None and self._settings.config.restore_limit > 0,
         )
         return session_pb2.CoordinatorMessage(welcome=message)
 
@@ -213,60 +279,6 @@ class Coordinator:
         for event in self._run.log.since(self._logged):
             logger.log(logging.WARNING if event.warning else logging.INFO, "%s: %s", event.reason, event.message)
         self._logged = self._run.log.newest
-
-    # --- shards ---------------------------------------------------------------------------------------------------
-
-    def _shards_wait(self, shards: tuple[str, ...]) -> None:
-        self.tell(ev.ShardsWaited(shards))
-
-    async def _watch_shards(self) -> None:
-        try:
-            await self._shards.watch()
-        except ShardError as error:
-            self.tell(ev.ShardFailed(error.shard, error.detail, error.refused))
-
-    async def _serve_shards(self) -> None:
-        """Work for the shards strictly in order; exports run beside, their version is kept for them."""
-        try:
-            while True:
-                work = await self._shard_work.get()
-                match work:
-                    case out.CommitRound():
-                        await self._shards.commit(work)
-                        self.tell(ev.Committed(work.version))
-                    case out.ConfigureShards():
-                        await self._shards.configure(work.manifest)
-                        self.tell(ev.ShardsConfigured())
-                    case out.PublishInitial():
-                        await self._shards.publish()
-                        self.tell(ev.InitialPublished())
-                    case out.Export():
-                        self.spawn(self._export(work))
-                    case out.SaveCheckpoint():
-                        self.spawn(self._save(work))
-        except ShardError as error:
-            self.tell(ev.ShardFailed(error.shard, error.detail, error.refused))
-
-    async def _export(self, export: out.Export) -> None:
-        try:
-            path = await self._shards.export(export.version, export.file)
-        except ShardError as error:
-            self.tell(ev.ShardFailed(error.shard, error.detail))
-        except ValueError as error:
-            self.tell(ev.ExportFailed(export.file, str(error)))
-        else:
-            self.tell(ev.Exported(export.file, path))
-
-    async def _save(self, save: out.SaveCheckpoint) -> None:
-        version = save.progress.version
-        try:
-            path = await self._shards.export(version, f"model-{version}.safetensors")
-        except ShardError as error:
-            self.tell(ev.ShardFailed(error.shard, error.detail))
-        except ValueError as error:
-            self.tell(ev.CheckpointFailed(version, str(error)))
-        else:
-            self.tell(ev.CheckpointSaved(version, path))
 
     # --- the end --------------------------------------------------------------------------------------------------
 

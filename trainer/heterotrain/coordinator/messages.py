@@ -121,7 +121,9 @@ def message_of(message: out.Message, term: int) -> session_pb2.CoordinatorMessag
         case out.Work():
             return _work(message, term)
         case out.ManifestAccepted():
-            accepted = session_pb2.ManifestAccepted(push_initial_values=message.push_initial_values)
+            accepted = session_pb2.ManifestAccepted(
+                push_initial_values=message.push_initial_values, version=message.version
+            )
             return session_pb2.CoordinatorMessage(manifest_accepted=accepted)
         case out.PlanProposal():
             proposal = session_pb2.PlanProposal(plan=plan_message(message.plan))

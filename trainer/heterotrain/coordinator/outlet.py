@@ -37,9 +37,10 @@ class Outlet:
                 self._queue.get_nowait()
             self._queue.put_nowait(None)
 
-    def dismiss(self, reason: str, *, fault: bool) -> None:
-        """Tell the worker to exit, and end."""
-        self.put(session_pb2.CoordinatorMessage(dismissal=session_pb2.Dismissal(reason=reason, fault=fault)))
+    def dismiss(self, reason: str, *, fault: bool, again: bool = False) -> None:
+        """Tell the worker to exit, or (`again`) to begin its script anew, and end."""
+        dismissal = session_pb2.Dismissal(reason=reason, fault=fault, again=again)
+        self.put(session_pb2.CoordinatorMessage(dismissal=dismissal))
         self.close()
 
     async def next(self) -> session_pb2.CoordinatorMessage | None:

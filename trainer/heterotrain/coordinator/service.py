@@ -51,6 +51,9 @@ class SessionService(SessionServicer):
     ) -> AsyncIterator[session_pb2.CoordinatorMessage]:
         """One session, from joining to leaving."""
         joined = await _first_message(request_iterator, context)
+        if not self._coordinator.open:
+            # It tries again; nothing is known yet that it could be told.
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the job is being opened")
         outlet = Outlet(joined.worker)
         reader: asyncio.Task[None] | None = None
         if self._coordinator.join(joined, outlet):
@@ -70,7 +73,7 @@ class SessionService(SessionServicer):
                 if isinstance(event, _LAST_WORDS):
                     self._coordinator.leave(outlet, event)
                     break
-                self._coordinator.tell(event)
+                self._coordinator.hear(outlet, event)
             else:
                 self._coordinator.leave(outlet, ev.SessionBroken(worker, _BROKEN))
         except grpc.aio.UsageError:  # read while the call was being ended

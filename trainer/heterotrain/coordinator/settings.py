@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from heterotrain.coordinator.synchronization import of_config
 from heterotrain_api.contract import MODEL_FILE, PROTOCOL_VERSION, Env, Port, Role
 from heterotrain_api.trainer_config import TrainerConfig
-from heterotrain_core.run_values import RunConfig, StopLimits, WorkerSpec
+from heterotrain_core.run_values import CheckpointPolicy, RunConfig, StopLimits, WorkerSpec
 from heterotrain_core.types import Bounds
 from heterotrain_rpc.certificates import Credentials
 
@@ -35,7 +35,11 @@ class Settings:
     termination_log: Path | None
 
     @property
-    def run_config(self) -> RunConfig:
+    def keeps_terms(self) -> bool:
+        """Whether shard 0 is asked, before anything else, for a term and a checkpoint to go on from."""
+        return self.config.checkpoint is not None or bool(self.config.resume)
+
+    def run_config(self, term: int) -> RunConfig:
         """The part that the state machine needs."""
         config = self.config
         return RunConfig(
@@ -53,6 +57,11 @@ class Settings:
             lease_seconds=config.lease_seconds,
             model_file=MODEL_FILE,
             synchronization=of_config(config.synchronization),
+            term=term,
+            seed=config.seed,
+            checkpoint=CheckpointPolicy(config.checkpoint.rounds, config.checkpoint.seconds)
+            if config.checkpoint is not None
+            else None,
         )
 
     @property

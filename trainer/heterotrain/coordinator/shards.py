@@ -13,7 +13,7 @@ import grpc.aio
 
 from heterotrain.coordinator.messages import manifest_message
 from heterotrain_api.contract import ps_name
-from heterotrain_api.trainer_config import TrainerConfig
+from heterotrain_api.trainer_config import CheckpointConfig, TrainerConfig
 from heterotrain_core import run_effects as out
 from heterotrain_core.run_values import Clip, Manifest
 from heterotrain_rpc import shard_pb2
@@ -34,6 +34,9 @@ COMMIT_SECONDS: Final = 300.0
 """For one update: seconds for gigabytes on a slow machine. A shard that dies ends the call at once."""
 EXPORT_SECONDS: Final = 600.0
 SHUTDOWN_SECONDS: Final = 5.0
+STANDING_SECONDS: Final = 10.0
+OPEN_SECONDS: Final = 600.0
+"""For reading a checkpoint through, or onto the shards."""
 RECONNECT_SECONDS: Final = 5.0
 """A shard that answered and cannot be reached for so long is lost; its memory is gone with it."""
 _BACKOFF_SECONDS = (0.1, 2.0)
@@ -116,6 +119,80 @@ class Shards:
 
         await _all([configure(i, s) for i, s in enumerate(self._shards)])
 
+    async def standing(self, deadline_seconds: float) -> tuple[int, int]:
+        """Wait until all shards answer; the newest term among them and the newest version of it, -1: none."""
+        deadline = asyncio.get_running_loop().time() + deadline_seconds
+        request = shard_pb2.StandingRequest()
+
+        async def ask(shard: Shard) -> tuple[int, int]:
+            call = lambda: shard.stub.Standing(request, timeout=STANDING_SECONDS)  # noqa: E731
+            reply = await self._persistently(shard, call, deadline)
+            self._silent.discard(shard.name)
+            self._on_waiting(self._waiting())
+            return reply.term, reply.version
+
+        self._on_waiting(self._waiting())
+        return max(await _all([ask(s) for s in self._shards]))
+
+    async def open_term(self, above: int, reached: int) -> shard_pb2.OpenTermReply:
+        """Have shard 0 take a term higher than `above` and find the checkpoint to go on from."""
+        checkpoint = self._config.checkpoint or CheckpointConfig()
+        request = shard_pb2.OpenTermRequest(
+            output=self._config.output,
+            folder=checkpoint.folder,
+            resume=self._config.resume,
+            above=above,
+            reached=reached,
+        )
+        shard = self._shards[0]
+        reply = await _call(shard, shard.stub.OpenTerm(request, timeout=OPEN_SECONDS))
+        if reply.refusal:
+            raise ShardError(shard.name, reply.refusal, refused=True)
+        self._term = reply.term
+        return reply
+
+    async def restore(self, version: int, files: Sequence[int]) -> None:
+        """After `configure`: have all shards take `version` from the checkpoint that `open_term` found."""
+        request = shard_pb2.RestoreRequest(term=self._term, version=version, files=files)
+        replies = await self._on_all(lambda s: s.stub.Restore(request, timeout=OPEN_SECONDS))
+        for shard, reply in zip(self._shards, replies, strict=True):
+            if reply.refusal:
+                raise ShardError(shard.name, f"version {version} cannot be restored: {reply.refusal}", refused=True)
+        release = shard_pb2.ReleaseRequest(term=self._term, files=len(files))
+        await _call(self._shards[0], self._shards[0].stub.Release(release, timeout=SETUP_SECONDS))
+
+    async def capture(self, version: int) -> list[int]:
+        """Between two commits: have all shards hold a copy of `version`; their sizes. `ValueError`: one cannot."""
+        request = shard_pb2.CaptureRequest(term=self._term, version=version)
+        replies = await self._on_all(lambda s: s.stub.Capture(request, timeout=COMMIT_SECONDS))
+        refusals = [f"{s.name}: {r.refusal}" for s, r in zip(self._shards, replies, strict=True) if r.refusal]
+        if refusals:
+            await self.release(version)
+            raise ValueError("; ".join(refusals))
+        return [reply.bytes for reply in replies]
+
+    async def save(self, version: int, sizes: Sequence[int], progress: str) -> str:
+        """Have shard 0 write what all have captured; returns the folder. Raises `ValueError` if it cannot."""
+        checkpoint = self._config.checkpoint or CheckpointConfig()
+        request = shard_pb2.SaveRequest(
+            term=self._term,
+            version=version,
+            output=self._config.output,
+            folder=checkpoint.folder,
+            bytes=sizes,
+            progress=progress,
+            keep=checkpoint.keep,
+        )
+        reply = await self._first(lambda s: s.stub.Save(request, timeout=EXPORT_SECONDS))
+        if reply.refusal:
+            raise ValueError(reply.refusal)
+        return reply.path
+
+    async def release(self, version: int) -> None:
+        """The copies are no longer needed."""
+        request = shard_pb2.ReleaseRequest(term=self._term, captures=[version])
+        await self._on_all(lambda s: s.stub.Release(request, timeout=SETUP_SECONDS))
+
     async def publish(self) -> None:
         """Publish version 0 on all shards."""
         request = shard_pb2.PublishRequest(term=self._term)
@@ -136,13 +213,7 @@ class Shards:
     async def export(self, version: int, file: str) -> str:
         """Have shard 0 write a version; returns the path. Raises `ValueError` with its reason if it cannot."""
         request = shard_pb2.ExportRequest(term=self._term, version=version, folder=self._config.output, file=file)
-        shard = self._shards[0]
-        try:
-            reply = await shard.stub.Export(request, timeout=EXPORT_SECONDS)
-        except grpc.aio.AioRpcError as error:
-            if error.code() is grpc.StatusCode.UNAVAILABLE:
-                raise ShardError(shard.name, _words(error)) from error
-            raise ValueError(_words(error)) from error
+        reply = await self._first(lambda s: s.stub.Export(request, timeout=EXPORT_SECONDS))
         if reply.refusal:
             raise ValueError(reply.refusal)
         return reply.path
@@ -154,9 +225,23 @@ class Shards:
             *(_call(s, s.stub.Shutdown(request, timeout=SHUTDOWN_SECONDS)) for s in self._shards),
             return_exceptions=True,
         )
+        await self.close()
+        return [str(a) for a in answers if isinstance(a, BaseException)]
+
+    async def close(self) -> None:
+        """Close the channels; the shards go on."""
         for shard in self._shards:
             await shard.channel.close()
-        return [str(a) for a in answers if isinstance(a, BaseException)]
+
+    async def _first(self, call: Callable[[Shard], Awaitable[R]]) -> R:
+        """Call shard 0 for something that may take too long, or fail, without harm to the job (`ValueError`)."""
+        shard = self._shards[0]
+        try:
+            return await call(shard)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNAVAILABLE:
+                raise ShardError(shard.name, _words(error)) from error
+            raise ValueError(_words(error)) from error
 
     async def _on_all(self, call: Callable[[Shard], Awaitable[R]]) -> list[R]:
         return await _all([_call(s, call(s)) for s in self._shards])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from heterotrain.coordinator.messages import share_messages
 from heterotrain.coordinator.synchronization import state_of
+from heterotrain.coordinator.term import Past
 from heterotrain_api.trainer_config import TrainerConfig
 from heterotrain_core.run_state import RunView, WorkerView
 from heterotrain_core.run_values import Phase, WorkerPhase
@@ -30,12 +31,12 @@ _WORKER_PHASES = {
 }
 
 
-def job_state(view: RunView, config: TrainerConfig, term: int) -> control_pb2.JobState:
+def job_state(view: RunView, config: TrainerConfig, past: Past) -> control_pb2.JobState:
     """The whole state."""
     return control_pb2.JobState(
         job_name=config.job_name,
         job_uid=config.job_uid,
-        term=term,
+        term=past.term,
         phase=_PHASES[view.phase],
         reason=view.reason,
         message=view.message,
@@ -70,6 +71,9 @@ def job_state(view: RunView, config: TrainerConfig, term: int) -> control_pb2.Jo
         round_seconds=view.round_seconds,
         model_path=view.model,
         synchronization=state_of(view.synchronization),
+        restores=past.restores,
+        rounds_lost=past.rounds_lost,
+        checkpoint_version=view.checkpoint_version,
     )
 
 

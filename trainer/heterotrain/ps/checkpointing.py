@@ -82,6 +82,7 @@ class Checkpoints:
         )
         if found.checkpoint is not None:
             reply.path = str(found.checkpoint.path)
+            reply.own = found.checkpoint.manifest.job_uid == self._job.uid
             reply.progress = json.dumps(to_document(found.checkpoint.manifest.progress))
             reply.files.extend(f.num_bytes for f in found.checkpoint.manifest.files)
         return reply
