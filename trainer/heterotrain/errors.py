@@ -18,12 +18,16 @@ class PeerLostError(SystemExit):
 
     A `SystemExit`, so that a script's ``except Exception`` does not go on without its job, no traceback hides the
     reason, and the process ends with the exit code given. `shard`: the parameter server that is gone, if it is one.
+    `again`: the job goes back to a checkpoint, so the script begins anew, in this very process, once it has ended.
     """
 
-    def __init__(self, reason: str, exit_code: ExitCode = ExitCode.PEER_LOST, *, shard: str = "") -> None:
+    def __init__(
+        self, reason: str, exit_code: ExitCode = ExitCode.PEER_LOST, *, shard: str = "", again: bool = False
+    ) -> None:
         super().__init__(int(exit_code))
         self.reason = reason
         self.shard = shard
+        self.again = again
 
     def __str__(self) -> str:
         return self.reason

@@ -118,6 +118,11 @@ class JobEngine:
         """Workers of the job."""
         return self._welcome.num_workers
 
+    @property
+    def begins_anew(self) -> bool:
+        """The job goes back to a checkpoint: once the script has ended, it is to begin from its first line."""
+        return self._loss is not None and self._loss.again
+
     def configure(self, setup: Setup) -> Gradients:
         """Agree on the model, bind it to an arena, give or get the initial values."""
         with self._noting_loss():
@@ -129,7 +134,8 @@ class JobEngine:
                 bound.shards.push_initial(self._key(INITIAL_ITERATION))
                 self._send(pb.WorkerMessage(initial_values_pushed=pb.InitialValuesPushed()))
             else:
-                bound.shards.pull(self._welcome.term, 0, frozen=True)
+                bound.shards.pull(self._welcome.term, accepted.version, frozen=True)
+                self.version = accepted.version
             bound.arena.after_pull()
         return bound.gradients
 
@@ -212,7 +218,8 @@ class JobEngine:
         if self._bound is not None:
             self._bound.shards.close()
         if self._loss is not None:
-            sys.stderr.write(f"heterotrain: worker {self._name} ends: {self._loss.reason}\n")
+            what = "begins its script anew" if self._loss.again else "ends"
+            sys.stderr.write(f"heterotrain: worker {self._name} {what}: {self._loss.reason}\n")
             sys.stderr.flush()
 
     def _send(self, message: pb.WorkerMessage) -> None:
@@ -238,7 +245,8 @@ class JobEngine:
         links = make_links(names, clients, layout, values=arena.values_memory, pushed=arena.pushed_memory)
         trained = [p for _, p in setup.tensors.trained]
         gradients = Gradients(trained, arena.gradient_targets(), held=setup.tensors.held)
-        return _Bound(setup, arena, Shards(links, self._stream.check, self._sleep), gradients)
+        shards = Shards(links, self._stream.check, self._sleep, recovers=self._welcome.recovers)
+        return _Bound(setup, arena, shards, gradients)
 
     @contextmanager
     def _noting_loss(self) -> Iterator[None]:

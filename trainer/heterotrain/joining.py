@@ -6,7 +6,7 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -15,9 +15,13 @@ from heterotrain.engine import Engine
 from heterotrain.errors import UsageError
 from heterotrain.exits import ExitWatch, first_line
 from heterotrain.randomness import seed_everything, stable_seed
+from heterotrain.restart import Script
 from heterotrain.session import Session
 from heterotrain.settings import JobSettings, Settings, read_settings
 from heterotrain_api.contract import Env
+
+if TYPE_CHECKING:
+    from heterotrain.job import JobEngine
 
 _present: Session | None = None
 
@@ -45,12 +49,11 @@ def join(*, batch_size: int | None = None, seed: int | None = None) -> Session:
         raise UsageError("heterotrain.join was called before; a process has one session, close it first")
     settings = read_settings(os.environ)
     device = choose_device(settings)
-    engine = _alone(batch_size, seed) if settings.job is None else _join_job(settings.job, device)
-    session = Session(engine, settings, device)
-    if settings.job is not None:
-        watch = ExitWatch(session.close, session.fail)
-        watch.install()
-        session.on_close(watch.remove)
+    if settings.job is None:
+        engine = _alone(batch_size, seed)
+        session = Session(engine, settings, device)
+    else:
+        session, engine = _session_in_job(settings.job, settings, device)
     torch.manual_seed(stable_seed(engine.seed, "initial"))
     seed_everything(stable_seed(engine.seed, "initial"))
     _present = session
@@ -96,7 +99,23 @@ def _alone(batch_size: int | None, seed: int | None) -> Engine:
     return AloneEngine(batch_size=batch_size, seed=seed)
 
 
-def _join_job(job: JobSettings, device: torch.device) -> Engine:
+def _session_in_job(job: JobSettings, settings: Settings, device: torch.device) -> tuple[Session, Engine]:
+    script = Script.present()
+    engine = _join_job(job, device)
+    session = Session(engine, settings, device)
+
+    def end() -> None:
+        session.close()
+        if engine.begins_anew:
+            script.begin_anew()
+
+    watch = ExitWatch(end, session.fail)
+    watch.install()
+    session.on_close(watch.remove)
+    return session, engine
+
+
+def _join_job(job: JobSettings, device: torch.device) -> JobEngine:
     handlers_wanted = os.environ.get(_FORK_SUPPORT, "true" if "grpc" in sys.modules else "false")
     if handlers_wanted.lower() not in {"0", "false"}:
         warnings.warn(_FORK_WARNING, stacklevel=3)

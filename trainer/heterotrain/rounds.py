@@ -5,6 +5,7 @@ Loader, optimizer and session share one `Rounds`; it turns calls in the wrong or
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
@@ -68,6 +69,7 @@ class Rounds:
         self._clip: Clip | None = None
         self._spent = _Spent()
         self._epochs_over = 0
+        self._at_start: list[Callable[[], None]] = []
 
     @property
     def schedule_step(self) -> int:
@@ -83,6 +85,10 @@ class Rounds:
     def training(self) -> bool:
         """The script is in the body of an epoch."""
         return self._stage is _Stage.WITHIN
+
+    def at_start(self, follow: Callable[[], None]) -> None:
+        """Have `follow` called when it is known where training begins: not at its beginning, after a checkpoint."""
+        self._at_start.append(follow)
 
     def start(self, epochs: int) -> None:
         """The script enters `Session.epochs`."""
@@ -167,12 +173,19 @@ class Rounds:
         self._log.write(grant)
 
     def _take(self, item: Item) -> Item:
-        self._item = item
+        first, self._item = self._item is None, item
         self._next = 0
         decision = item.decision
         self._micro_batches = micro_batches(decision) if isinstance(decision, Grant) else ()
-        if isinstance(decision, EpochEnd):
-            self._epochs_over = decision.epoch + 1
+        match decision:
+            case EpochEnd():
+                self._epochs_over = decision.epoch + 1
+            case Grant():
+                # Of a later epoch than the first, where the job goes on from a checkpoint.
+                self._epochs_over = grant_epoch(decision)
+        if first:
+            for follow in self._at_start:
+                follow()
         return item
 
     def _refuse_held(self, event: str) -> None:

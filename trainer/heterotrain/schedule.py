@@ -26,6 +26,8 @@ class Schedule:
         self._rounds = rounds
         self._per = per
         self._steps = 0
+        if not isinstance(scheduler, ReduceLROnPlateau):
+            rounds.at_start(self.step)
 
     @property
     def wrapped(self) -> LRScheduler:

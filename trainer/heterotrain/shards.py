@@ -60,12 +60,23 @@ def make_links(
 
 
 class Shards:
-    """All shards as one. `check` raises if the session is over; `sleep` takes seconds. One caller at a time."""
+    """All shards as one. `check` raises if the session is over; `sleep` takes seconds. One caller at a time.
 
-    def __init__(self, links: Sequence[Link], check: Callable[[], None], sleep: Callable[[float], None]) -> None:
+    `recovers`: the job starts a lost shard again and goes back to a checkpoint, so that the script may begin anew.
+    """
+
+    def __init__(
+        self,
+        links: Sequence[Link],
+        check: Callable[[], None],
+        sleep: Callable[[float], None],
+        *,
+        recovers: bool = False,
+    ) -> None:
         self._links = tuple(links)
         self._check = check
         self._sleep = sleep
+        self._recovers = recovers
         self._pool = ThreadPoolExecutor(len(self._links), thread_name_prefix="heterotrain-shard")
 
     def push_initial(self, key: PushKey) -> None:
@@ -111,11 +122,11 @@ class Shards:
             except RefusedError as error:
                 self._check()
                 reason = f"parameter server {link.name} refused this worker: {error}"
-                raise PeerLostError(reason, shard=link.name) from error
+                raise PeerLostError(reason, shard=link.name, again=self._recovers) from error
             self._sleep(delay)
         self._check()
         reason = f"parameter server {link.name} does not answer: {failure}"
-        raise PeerLostError(reason, shard=link.name) from failure
+        raise PeerLostError(reason, shard=link.name, again=self._recovers) from failure
 
     def _on_all(self, operation: Callable[[Link], ResultT]) -> list[ResultT]:
         if len(self._links) == 1:

@@ -62,6 +62,7 @@ class SessionStream:
         self._changed = threading.Condition()
         self._received: dict[str, deque[pb.CoordinatorMessage]] = {}
         self._lost: PeerLostError | None = None
+        self._recovers = False
         self._outgoing: asyncio.Queue[pb.WorkerMessage | None] = asyncio.Queue()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._main, name="heterotrain-session", daemon=True)
@@ -128,7 +129,8 @@ class SessionStream:
         try:
             self._end(await self._converse(channel))
         except grpc.aio.AioRpcError as error:
-            self._end(PeerLostError(f"the connection to the coordinator broke: {_describe(error)}"))
+            reason = f"the connection to the coordinator broke: {_describe(error)}"
+            self._end(PeerLostError(reason, again=self._recovers))
         finally:
             await channel.close()
 
@@ -137,6 +139,7 @@ class SessionStream:
         call, first = await self._open_call(channel)
         if not first.HasField("welcome"):
             return _dismissal(first) or PeerLostError("the coordinator did not welcome this worker")
+        self._recovers = first.welcome.recovers
         self._deliver("welcome", first)
         writer = asyncio.create_task(self._write(call, first.welcome.heartbeat_seconds))
         try:
@@ -147,7 +150,7 @@ class SessionStream:
                 self._dispatch(first.welcome, message)
         finally:
             writer.cancel()
-        return PeerLostError("the coordinator ended the session")
+        return PeerLostError("the coordinator ended the session", again=self._recovers)
 
     async def _open_call(self, channel: grpc.aio.Channel) -> tuple[Call, pb.CoordinatorMessage]:
         stub = SessionStub(channel)
@@ -215,8 +218,9 @@ async def _first_message(call: Call, join: pb.Join) -> pb.CoordinatorMessage | g
 def _dismissal(message: pb.CoordinatorMessage) -> PeerLostError | None:
     if not message.HasField("dismissal"):
         return None
-    code = ExitCode.PEER_LOST if message.dismissal.fault else ExitCode.STOPPED
-    return PeerLostError(f"the coordinator ended the session: {message.dismissal.reason}", code)
+    dismissal = message.dismissal
+    code = ExitCode.PEER_LOST if dismissal.fault or dismissal.again else ExitCode.STOPPED
+    return PeerLostError(f"the coordinator ended the session: {dismissal.reason}", code, again=dismissal.again)
 
 
 def _is_fatal(error: grpc.aio.AioRpcError) -> bool:
