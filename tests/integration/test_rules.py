@@ -152,6 +152,7 @@ def test_a_rule_that_cannot_be_obeyed_is_contained_and_named(
         collection("missing", source.url, metric="nowhere"),
         processing("ring", "b", "load2", inputs={"x": {"metric": "b"}, "y": {"metric": "load3"}}),
         processing("ring-too", "load2", "load3"),
+        processing("zero", "load", "d", chain=[{"operator": "ewma", "alpha": 0}]),
         processing("words", "load", "c", chain=[{"operator": "expr", "expression": "nobody * x"}]),
     )
     operator = start_with_rules(start_operator, namespace)
@@ -163,6 +164,7 @@ def test_a_rule_that_cannot_be_obeyed_is_contained_and_named(
         ("collectionrules", "explodes"): ("True", "SamplesMissing", "cardinality"),
         ("collectionrules", "closed"): ("False", "SourceUnreachable", "connect"),
         ("collectionrules", "missing"): ("False", "NoSamples", "nowhere"),
+        ("processingrules", "zero"): ("False", "InvalidSpec", "spec.chain[0].alpha"),
         ("processingrules", "words"): ("False", "InvalidSpec", "spec.chain[0].expression"),
     }
     for (plural, name), (ready, reason, words) in want.items():
