@@ -14,13 +14,13 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from hashlib import sha256
-from typing import Any, Final, Generic, Protocol, TypeVar
-
-import aiohttp
-from kubernetes.aio.client import ApiClient
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from heterotrain_api.contract import GROUP
 from heterotrain_operator.rest.access import AccessUnavailableError, Ask, Caller, Subject, UnauthenticatedError
+
+if TYPE_CHECKING:
+    from kubernetes.aio.client import ApiClient  # takes long to load, and a server without a cluster needs none
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -169,6 +169,8 @@ class ClusterReviews:
         return await self._create("/apis/authorization.k8s.io/v1/subjectaccessreviews", body)
 
     async def _create(self, path: str, body: Json) -> Json:
+        import aiohttp
+
         what = path.rpartition("/")[2]
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
@@ -186,6 +188,8 @@ class ClusterReviews:
         return document
 
     async def _exchange(self, path: str, body: Json) -> tuple[int, bytes]:
+        import aiohttp
+
         method, url, headers, content, _ = await self._client.param_serialize(
             "POST",
             path,

@@ -56,7 +56,7 @@ def _plain(schema: Mapping[str, Any]) -> Schema:
     out: Schema = {}
     for key, value in schema.items():
         if key.startswith("x-kubernetes-") or key == "format":
-            continue
+            continue  # formats of Kubernetes: int32, double
         if key == "properties":
             out[key] = {name: _plain(item) for name, item in value.items()}
         elif key in ("items", "additionalProperties") and isinstance(value, dict):
@@ -91,6 +91,13 @@ def schema_document() -> Schema:
     }
 
 
+def _general(node: Any) -> Any:
+    """A schema without the words of Kubernetes in it."""
+    if isinstance(node, dict):
+        return {key: _general(value) for key, value in node.items() if not key.startswith("x-kubernetes-")}
+    return [_general(item) for item in node] if isinstance(node, list) else node
+
+
 _TYPES: Final = {float: "number", int: "integer", str: "string", bool: "boolean"}
 
 
@@ -120,7 +127,7 @@ def openapi_document(routes: FastAPI) -> Schema:
         if path.startswith(GUARDED):
             for operation in operations.values():
                 operation["security"] = [{"token": []}]
-    document["components"]["schemas"] = dict(sorted(schemas.items()))
+    components["schemas"] = {name: _general(schema) for name, schema in sorted(schemas.items())}
     return document
 
 
