@@ -37,7 +37,8 @@ RULES: Final[tuple[Mapping[str, Sequence[str]], ...]] = (
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
     {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "create", "patch"]},
     {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "create"]},
-    {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+    # Read of one pod at a time: why its node does not start it, where the pod's status has no words for it (volumes).
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["list", "create", "patch"]},
 )
 """The rights of the operator, as the rules of a Role."""
 
@@ -173,6 +174,11 @@ class Kube:
         return await self._create("secrets", namespace, manifest)
 
     # Events
+
+    async def list_pod_events(self, namespace: str, pod_uid: str) -> list[Json]:
+        """All events on the pod that the API server still has."""
+        query = (("fieldSelector", f"involvedObject.uid={pod_uid}"),)
+        return await self._list("events", f"{_core(namespace)}/events", query, "application/json")
 
     async def create_event(self, namespace: str, manifest: Mapping[str, Any]) -> Json:
         """POST; 409 if it was sent before."""

@@ -12,6 +12,8 @@ from support.operator_process import OperatorProcess
 from support.play import (
     FIELD_MANAGER,
     always,
+    bind,
+    complain,
     condition,
     job,
     living_pods,
@@ -175,6 +177,31 @@ def test_a_quota_is_said_and_waited_for(start_operator: Start, namespace: Namesp
     assert "exceeded quota: none" in refused["message"]
     namespace.delete("resourcequotas", "none")
     until_complete(namespace, uid, 4)
+
+
+def test_a_volume_that_cannot_be_mounted_is_said_in_the_words_of_the_node(
+    start_operator: Start, namespace: Namespace
+) -> None:
+    start_operator()
+    uid = namespace.create("heterotrainjobs", job())["metadata"]["uid"]
+    until_complete(namespace, uid, 4)
+    pod = namespace.get("pods", "fashion-cpu-1-1")
+    assert pod is not None
+    bind(namespace, "fashion-cpu-1-1", "node-7")
+    words = 'MountVolume.SetUp failed for volume "data" : configmap "data" not found'
+    complain(namespace, pod, "FailedMount", words)
+
+    ready = until(
+        "the job says so",
+        lambda: (
+            c if "data" in (c := condition(_stored(namespace, "PodsReady"), "PodsReady")).get("message", "") else {}
+        ),
+        60,
+    )
+
+    assert (ready["status"], ready["reason"]) == ("False", "ContainerConfigFailed")
+    assert f"pod fashion-cpu-1-1 on node node-7: FailedMount: {words}" in ready["message"]
+    until("an event", lambda: [e for e in namespace.list("events") if e["reason"] == "ContainerConfigFailed"])
 
 
 def test_a_spec_that_the_schema_did_not_stop_is_said_and_nothing_is_made(

@@ -100,6 +100,11 @@ class FakeKube(Kube):
     async def create_secret(self, namespace: str, manifest: Mapping[str, Any]) -> Json:
         return self._make("secrets", manifest)
 
+    async def list_pod_events(self, namespace: str, pod_uid: str) -> list[Json]:
+        self.before("list", "events", pod_uid)
+        events = [document for (kind, _), document in self.objects.items() if kind == "events"]
+        return [event for event in events if event["involvedObject"]["uid"] == pod_uid]
+
     async def create_event(self, namespace: str, manifest: Mapping[str, Any]) -> Json:
         return self._make("events", manifest)
 

@@ -90,3 +90,28 @@ def run(
     if ip:
         status |= {"podIP": ip, "podIPs": [{"ip": ip}]}
     namespace.patch("pods", pod, {"status": status}, "status")
+
+
+def bind(namespace: Namespace, pod: str, node: str) -> None:
+    """Play scheduler: the pod is given to a node."""
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
+    answer = namespace.client.post(
+        namespace.path("pods", pod, "binding"), json={"metadata": {"name": pod}, "target": target}
+    )
+    answer.raise_for_status()
+
+
+def complain(namespace: Namespace, pod: Mapping[str, Any], reason: str, message: str) -> None:
+    """Play kubelet: a warning on the pod."""
+    meta = pod["metadata"]
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    about = {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "name": meta["name"],
+        "namespace": meta["namespace"],
+        "uid": meta["uid"],
+    }
+    event = {"metadata": {"name": f"{meta['name']}.{reason.lower()}"}, "involvedObject": about, "type": "Warning"}
+    times = {"firstTimestamp": now, "lastTimestamp": now, "count": 1}
+    namespace.create("events", event | times | {"reason": reason, "message": message})

@@ -109,7 +109,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   verbs: [get, create]
 - apiGroups: [""]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [list, create, patch]
 {{- if .Values.information.enabled }}
 # For rules that read objects.
 - apiGroups: [""]

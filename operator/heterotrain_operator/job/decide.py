@@ -14,7 +14,7 @@ from heterotrain_api.conditions import Reason
 from heterotrain_operator.job.children import Children, children
 from heterotrain_operator.job.conditions import unreachable_from
 from heterotrain_operator.job.decision import Decision
-from heterotrain_operator.job.diagnosis import conflicts, namespace_is_ending, readiness
+from heterotrain_operator.job.diagnosis import conflicts, look_again_at, namespace_is_ending, readiness
 from heterotrain_operator.job.ending import after_the_end
 from heterotrain_operator.job.events import active_events, final_events
 from heterotrain_operator.job.judge import End, Verdict, Wait, judge
@@ -92,6 +92,7 @@ def _wake_at(view: View, made: Children, verdict: Verdict, *, unwritten: bool) -
         verdict.until if isinstance(verdict, Wait) else None,
         late if late is not None and late > view.now else None,
         due_at(view) if unwritten else None,
+        look_again_at(view),
     ]
     if made.make:
         refused = bool(view.observed.refusals)

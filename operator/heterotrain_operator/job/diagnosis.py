@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from heterotrain_api.conditions import Reason
 from heterotrain_operator.job.failures import fills
 from heterotrain_operator.job.observed import PodSeen
-from heterotrain_operator.job.slots import Slot, is_done
+from heterotrain_operator.job.slots import STUCK_AFTER, Slot, is_done, stuck_from
 from heterotrain_operator.job.view import View
 
 WAITING: Final[Mapping[str, Reason]] = {
@@ -83,6 +84,12 @@ def readiness(view: View) -> Readiness:
     return Readiness(ready=False, reason=first.reason, message=message, by_slot=troubles, count=count)
 
 
+def look_again_at(view: View) -> datetime | None:
+    """When to look what nodes say of pods that they have not started; `None`: there are none."""
+    starting = [since for pod in view.observed.pods if (since := stuck_from(pod)) is not None]
+    return min((since if since > view.now else view.now + STUCK_AFTER for since in starting), default=None)
+
+
 def refusal(view: View) -> Trouble | None:
     """Why the API server did not take a child, in its own words; `None`: it took all."""
     refusals = view.observed.refusals or {}
@@ -118,7 +125,7 @@ def _trouble(view: View, slot: Slot, pods: tuple[PodSeen, ...]) -> Trouble | Non
         volume = "persistentvolumeclaim" in pod.unschedulable.lower()
         reason = Reason.VOLUME_PENDING if volume else Reason.UNSCHEDULABLE
         return Trouble(reason, f"pod {pod.name}: {pod.unschedulable}")
-    return next(_waiting(pod), Trouble(Reason.PODS_PENDING, f"pod {pod.name}: {_stage(pod)}"))
+    return next(_waiting(pod), None) or _stuck(pod) or Trouble(Reason.PODS_PENDING, f"pod {pod.name}: {_stage(pod)}")
 
 
 def _absence(view: View, slot: Slot, last: PodSeen | None) -> Trouble | None:
@@ -139,6 +146,16 @@ def _waiting(pod: PodSeen) -> Iterator[Trouble]:
         if reason is not None:
             detail = f": {seen.waiting_message}" if seen.waiting_message else ""
             yield Trouble(reason, f"pod {pod.name}, container {seen.name}: {seen.waiting_reason}{detail}")
+
+
+def _stuck(pod: PodSeen) -> Trouble | None:
+    """What the pod's node complained of."""
+    if not pod.warning:
+        return None
+    missing = any(f'{kind} "' in pod.warning for kind in ("configmap", "secret"))
+    volume = pod.warning.startswith(("FailedMount", "FailedAttachVolume")) and not missing
+    reason = Reason.VOLUME_PENDING if volume else Reason.CONTAINER_CONFIG_FAILED
+    return Trouble(reason, f"pod {pod.name} on node {pod.node}: {pod.warning}")
 
 
 def _stage(pod: PodSeen) -> str:

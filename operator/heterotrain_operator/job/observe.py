@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final, Protocol
 
+from heterotrain_operator.errors import ApiError
 from heterotrain_operator.job.memory import JobKey, Memory
 from heterotrain_operator.job.names import pod_selector, secret_name, service_name
 from heterotrain_operator.job.observed import Observed, PodSeen, TrainingSeen, Unreachable
-from heterotrain_operator.job.seen import NotAPodOfAJobError, is_ours, pod_seen
+from heterotrain_operator.job.seen import NotAPodOfAJobError, is_ours, newest_warning, pod_seen
+from heterotrain_operator.job.slots import is_stuck
 from heterotrain_operator.kube import Json, Kube
 from heterotrain_operator.watch_ledger import Version, version_of
 
 logger = logging.getLogger(__name__)
+
+MOST_LOOKED_UP: Final = 4
+"""Pods of one job whose events are read in one pass."""
 
 
 class Coordinators(Protocol):
@@ -33,6 +40,8 @@ async def observe(
     remember: Callable[[str], Memory],
     coordinators: Coordinators,
     saw_pods: Callable[[str, Sequence[Version]], None],
+    *,
+    now: datetime,
 ) -> Observed | None:
     """See the job as it is now; `None`: there is none.
 
@@ -59,7 +68,7 @@ async def observe(
     ]
     return Observed(
         job=job,
-        pods=_pods(pods),
+        pods=await _with_warnings(kube, key.namespace, _pods(pods), now),
         service=found if _present(found, uid) else None,
         secret_present=_present(secret_meta, uid),
         foreign=tuple(dict.fromkeys([*strangers, *memory.foreign])),
@@ -69,6 +78,25 @@ async def observe(
         made=dict(memory.made),
         unreachable=coordinators.unreachable(uid),
     )
+
+
+async def _with_warnings(kube: Kube, namespace: str, pods: tuple[PodSeen, ...], now: datetime) -> tuple[PodSeen, ...]:
+    """With what nodes complain of: read for a few of the pods that are stuck, as one cause mostly holds for all."""
+    stuck = [pod for pod in pods if is_stuck(pod, now)][:MOST_LOOKED_UP]
+    found = await asyncio.gather(*(_complaint(kube, namespace, pod) for pod in stuck))
+    warnings = {pod.uid: words for pod, words in zip(stuck, found, strict=True)}
+    return tuple(replace(pod, warning=warnings.get(pod.uid, "")) for pod in pods)
+
+
+async def _complaint(kube: Kube, namespace: str, pod: PodSeen) -> str:
+    try:
+        return newest_warning(await kube.list_pod_events(namespace, pod.uid))
+    except ApiError as error:
+        if not error.is_refusal:
+            raise
+        # A role of an older release: what only explains must not hold up what is to be done.
+        logger.warning("Events of pod %s/%s cannot be read: %s", namespace, pod.name, error)
+        return ""
 
 
 def _present(found: Mapping[str, Any] | None, uid: str) -> bool:

@@ -61,6 +61,8 @@ class PodSeen:
     """Why it failed although none of its containers did by itself: reason of the DisruptionTarget condition, of the
     Failed phase (eviction, refused by its node), or of containers whose end nobody saw (node started anew)."""
     message: str = ""
+    warning: str = ""
+    """What its node complained of last, as ``Reason: words``; looked for only while the pod is stuck (`is_stuck`)."""
 
     @property
     def name_in_job(self) -> str:

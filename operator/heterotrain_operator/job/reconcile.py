@@ -59,12 +59,14 @@ class Reconciler:
     async def run(self, key: JobKey) -> Pass:
         """One pass; raises what the outside raises, for the supervisor to judge."""
         world = self._world
-        observed = await observe(world.kube, key, lambda uid: self._memory(key, uid), world.links, world.saw_pods)
+        now = world.now()
+        observed = await observe(
+            world.kube, key, lambda uid: self._memory(key, uid), world.links, world.saw_pods, now=now
+        )
         if observed is None:
             self._forget(key)
             return Pass(gone=True)
         memory = self._memory(key, observed.job["metadata"]["uid"])
-        now = world.now()
         decision = world.decide(observed, world.job_settings, now)
         self._explain(key, decision)
         self._keep_link(key, memory, observed)

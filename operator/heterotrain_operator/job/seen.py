@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -71,6 +71,21 @@ def pod_seen(pod: Json) -> PodSeen:
         disrupted=_disruption(conditions.get("DisruptionTarget"), status, containers),
         message=_message(status, containers),
     )
+
+
+def newest_warning(events: Iterable[Json]) -> str:
+    """The newest of the events on a pod, if it is a complaint: what came before it has passed."""
+    newest = max(events, key=_event_time, default=None)
+    if newest is None or newest.get("type") != "Warning":
+        return ""
+    return f"{newest.get('reason') or 'Warning'}: {newest.get('message') or 'no words'}"
+
+
+def _event_time(event: Json) -> str:
+    """When it was said last. All are UTC in one format, but that newer ones have microseconds."""
+    series = event.get("series") or {}
+    times = (event.get("lastTimestamp"), series.get("lastObservedTime"), event.get("eventTime"))
+    return max((time.rstrip("Z") for time in times if time), default="")
 
 
 def _memory_limits(spec: Json) -> Mapping[str, str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
 
 from heterotrain_api.contract import Container, Role
 from heterotrain_api.names import PS_GROUP
@@ -43,6 +45,10 @@ def all_slots(spec: HeteroTrainJobSpec) -> tuple[Slot, ...]:
     """Parameter servers, then workers: the order in which pods are made."""
     return ps_slots(spec) + slots_of_workers(spec)
 
+
+STUCK_AFTER: Final = timedelta(seconds=15)
+_SILENT: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+"""Reasons of waiting containers that tell nothing."""
 
 Buckets = Mapping[Slot, tuple[PodSeen, ...]]
 """Pods by the slot that they are for, lowest attempt first."""
@@ -91,6 +97,21 @@ def is_done(pod: PodSeen) -> bool:
 def is_gone(pod: PodSeen) -> bool:
     """It is deleted or disrupted: it will not do its work, whatever its phase still says."""
     return (pod.deleting or bool(pod.disrupted)) and not (pod.role is Role.WORKER and is_done(pod))
+
+
+def is_stuck(pod: PodSeen, now: datetime) -> bool:
+    """Whether its node has had it for a while and no container of it has come to anything: an image that is large, or
+    a volume that cannot be mounted. A pod's status does not tell which.
+    """
+    since = stuck_from(pod)
+    return since is not None and now >= since
+
+
+def stuck_from(pod: PodSeen) -> datetime | None:
+    """From when a pod that its node has not started counts as stuck; `None`: it is not being started."""
+    told = any(seen.state != "waiting" or seen.waiting_reason not in _SILENT for seen in pod.containers)
+    starting = pod.phase == "Pending" and bool(pod.node) and not pod.deleting and not told
+    return pod.created_at + STUCK_AFTER if starting else None
 
 
 def present(pods: Iterable[PodSeen]) -> PodSeen | None:

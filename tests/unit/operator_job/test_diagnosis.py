@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import pytest
 
-from builders_operator import make_job, make_pod, make_status, pods, training_status, viewed
+from builders_operator import NOW, in_, make_job, make_pod, make_status, pods, training_status, viewed
 from heterotrain_api.conditions import MAX_MESSAGE, Reason
-from heterotrain_operator.job.diagnosis import WAITING, readiness, refusal
+from heterotrain_operator.job.diagnosis import WAITING, look_again_at, readiness, refusal
+from heterotrain_operator.job.observed import PodSeen
+from heterotrain_operator.job.slots import is_stuck
 
 
 class Case(NamedTuple):
@@ -20,6 +23,10 @@ class Case(NamedTuple):
 
 def waits(reason: str, message: str = "", name: str = "cpu-1") -> Any:
     return make_pod(name, phase="Pending", waiting=(reason, message))
+
+
+def stuck(warning: str) -> Any:
+    return make_pod("cpu-1", phase="Pending", waiting=("ContainerCreating", ""), warning=warning)
 
 
 ONE, TWO = (f"{count} of 3 pods are ready; " for count in (1, 2))
@@ -115,6 +122,26 @@ CASES = [
         "2 of 3 pods are ready; pod fashion-ps-0-1: pod has unbound immediate PersistentVolumeClaims",
     ),
     Case(
+        "a volume of the template whose ConfigMap is missing",
+        {"pods": pods(stuck('FailedMount: MountVolume.SetUp failed for volume "data" : configmap "data" not found'))},
+        Reason.CONTAINER_CONFIG_FAILED,
+        TWO + "pod fashion-cpu-1-1 on node node-1: FailedMount: MountVolume.SetUp failed for volume "
+        '"data" : configmap "data" not found',
+    ),
+    Case(
+        "a volume that its server does not give",
+        {"pods": pods(stuck('FailedMount: MountVolume.SetUp failed for volume "data" : mount failed: timed out'))},
+        Reason.VOLUME_PENDING,
+        TWO + "pod fashion-cpu-1-1 on node node-1: FailedMount: MountVolume.SetUp failed for volume "
+        '"data" : mount failed: timed out',
+    ),
+    Case(
+        "a node whose network is broken",
+        {"pods": pods(stuck("FailedCreatePodSandBox: plugin type bridge failed"))},
+        Reason.CONTAINER_CONFIG_FAILED,
+        TWO + "pod fashion-cpu-1-1 on node node-1: FailedCreatePodSandBox: plugin type bridge failed",
+    ),
+    Case(
         "a pod that is being deleted",
         {"pods": pods(make_pod("cpu-1", deleting=True))},
         Reason.POD_DELETED,
@@ -177,6 +204,30 @@ def test_refusals_are_told_in_the_api_servers_words(refusals: dict[str, str], re
     found = refusal(viewed(make_job(status=make_status()), refusals=refusals))
     assert found is not None
     assert (found.reason, found.text) == (reason, want)
+
+
+@pytest.mark.parametrize(
+    ("pod", "want"),
+    [
+        pytest.param(make_pod(phase="Pending", waiting=("ContainerCreating", ""), created=14), False, id="not yet"),
+        pytest.param(make_pod(phase="Pending", waiting=("ContainerCreating", ""), created=15), True, id="by now"),
+        pytest.param(make_pod(phase="Pending", containers=(), created=15), True, id="its node has not said a word"),
+        pytest.param(make_pod(phase="Pending", node="", created=90), False, id="no node has it"),
+        pytest.param(waits("ErrImagePull"), False, id="its status says why"),
+        pytest.param(make_pod(created=90), False, id="it runs"),
+        pytest.param(make_pod(phase="Pending", created=90, deleting=True), False, id="it is being deleted"),
+    ],
+)
+def test_when_a_pod_is_stuck(pod: PodSeen, want: bool) -> None:
+    assert is_stuck(pod, NOW) is want
+
+
+def test_a_pod_that_is_being_started_is_looked_at_when_it_is_stuck_and_again() -> None:
+    def look(created: float) -> datetime | None:
+        return look_again_at(viewed(pods=pods(make_pod(phase="Pending", containers=(), created=created))))
+
+    assert (look(5), look(400)) == (in_(10), in_(15))
+    assert look_again_at(viewed(pods=pods())) is None
 
 
 def test_nothing_was_refused() -> None:

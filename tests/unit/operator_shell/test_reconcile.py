@@ -122,6 +122,41 @@ async def test_a_pass_sees_the_job_and_just_the_children_that_it_controls() -> N
     assert [(uid, set(pods)) for uid, pods in stage.saw] == [(UID, versions)]
 
 
+async def test_what_a_node_complains_of_is_read_for_a_few_stuck_pods_only() -> None:
+    stage = Stage([Decision()])
+    stuck = {"spec": {"nodeName": "one"}, "status": {"phase": "Pending"}}
+    for index in range(6):
+        pod = stage.kube.put("pods", make_pod(f"fashion-cpu-{index}-1", index=str(index)) | stuck)
+        pod["metadata"]["creationTimestamp"] = "2026-01-01T11:59:00Z" if index else "2026-01-01T11:59:50Z"
+        about = {"uid": pod["metadata"]["uid"]}
+        event = {
+            "metadata": {"name": f"e-{index}"},
+            "involvedObject": about,
+            "type": "Warning",
+            "reason": "FailedMount",
+        }
+        stage.kube.put("events", event | {"message": "no such volume", "lastTimestamp": "2026-01-01T11:59:55Z"})
+
+    await stage.play()
+    words = "FailedMount: no such volume"
+    assert [pod.warning for pod in stage.seen[0].pods] == ["", words, words, words, words, ""]
+
+
+async def test_without_the_right_to_read_events_the_pass_goes_on() -> None:
+    stage = Stage([Decision()])
+    pod = make_pod() | {"spec": {"nodeName": "one"}, "status": {"phase": "Pending"}}
+    pod["metadata"]["creationTimestamp"] = "2026-01-01T11:59:00Z"
+    stage.kube.put("pods", pod)
+
+    def refuse(verb: str, resource: str, _name: str) -> None:
+        if (verb, resource) == ("list", "events"):
+            raise ApiError(403, "Forbidden", "cannot list events")
+
+    stage.kube.before = refuse
+    await stage.play()
+    assert [seen.warning for seen in stage.seen[0].pods] == [""]
+
+
 async def test_there_is_no_such_job() -> None:
     stage = Stage([Decision()], kube=FakeKube())
     assert await stage.play() == Pass(gone=True)

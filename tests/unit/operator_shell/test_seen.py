@@ -10,7 +10,7 @@ import pytest
 from heterotrain_api.contract import Role
 from heterotrain_operator.job.names import owner_reference
 from heterotrain_operator.job.observed import ContainerEnd, ContainerSeen, PodSeen
-from heterotrain_operator.job.seen import NotAPodOfAJobError, is_ours, job_of, pod_seen
+from heterotrain_operator.job.seen import NotAPodOfAJobError, is_ours, job_of, newest_warning, pod_seen
 
 UID = "6d0f3c1e-0000-4000-8000-000000000001"
 CREATED = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -264,6 +264,44 @@ def test_a_pod_whose_labels_were_changed_cannot_be_read(label: str) -> None:
     del document["metadata"]["labels"][f"heterotrain.io/{label}"]
     with pytest.raises(NotAPodOfAJobError, match=f"pod fashion-cpu-1-2 .*{label}"):
         pod_seen(document)
+
+
+def told(kind: str, reason: str, at: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "reason": reason, "message": "words", "lastTimestamp": at, **more}
+
+
+@pytest.mark.parametrize(
+    ("events", "want"),
+    [
+        pytest.param([], "", id="nothing was said"),
+        pytest.param(
+            [
+                told("Normal", "Scheduled", "2026-01-01T12:00:00Z"),
+                told("Warning", "FailedMount", "2026-01-01T12:00:09Z"),
+            ],
+            "FailedMount: words",
+            id="the newest is a complaint",
+        ),
+        pytest.param(
+            [
+                told("Warning", "FailedMount", "2026-01-01T12:00:01Z"),
+                told("Normal", "Pulling", "2026-01-01T12:00:09Z"),
+            ],
+            "",
+            id="it has passed",
+        ),
+        pytest.param(
+            [
+                told("Normal", "Scheduled", None, eventTime="2026-01-01T12:00:00.251Z"),
+                told("Warning", "FailedMount", None, eventTime="2026-01-01T12:00:01.5Z"),
+            ],
+            "FailedMount: words",
+            id="events of the newer kind",
+        ),
+    ],
+)
+def test_the_newest_warning(events: list[dict[str, Any]], want: str) -> None:
+    assert newest_warning(events) == want
 
 
 def test_an_object_is_ours_only_if_just_this_job_controls_it() -> None:
