@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import kopf
+from kubernetes.aio.config import ConfigException
 
 from heterotrain_api.contract import GROUP, VERSION, Label
 from heterotrain_operator.job.decide import decide
@@ -37,6 +38,8 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> N
         await memo.operator.start()
     except (SettingsError, CannotStartError) as error:
         raise kopf.PermanentError(str(error)) from None
+    except ConfigException as error:
+        raise kopf.PermanentError(f"no credentials for an API server were found: {error}") from None
 
 
 @kopf.on.cleanup()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from support.api_proxy import ApiProxy
 from support.control_plane import Namespace
@@ -55,6 +59,16 @@ def test_without_the_rights_the_operator_ends_and_says_why(start_operator: Start
     operator = start_operator(cluster=True, allow=("",))
     assert until("it ended", lambda: operator.process.poll() is not None)
     assert "may not list HeteroTrainJobs; give its service account the chart's role" in operator.log.read_text()
+
+
+def test_without_credentials_the_operator_ends_and_says_why(tmp_path: Path) -> None:
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("KUBERNETES_", "KOPF_"))}
+    env |= {"KUBECONFIG": str(tmp_path / "none"), "HETEROTRAIN_OPERATOR_TRAINER_IMAGE": "trainer:test"}
+    command = [sys.executable, "-m", "kopf", "run", "--standalone", "-A", "-m", "heterotrain_operator.handlers"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert "no credentials for an API server were found: " in done.stderr
+    assert "will try again" not in done.stderr
 
 
 def test_a_wrong_setting_ends_the_operator_with_its_name(start_operator: Start, namespace: Namespace) -> None:
