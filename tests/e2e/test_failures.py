@@ -75,6 +75,12 @@ def no_such_config(spec: Document) -> None:
     spec["workers"][0]["template"] = {"spec": {"containers": [container]}}
 
 
+def no_such_file(spec: Document) -> None:
+    volume = {"name": "data", "configMap": {"name": "no-such-map"}}
+    container = {"name": "trainer", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}
+    spec["workers"][0]["template"] = {"spec": {"containers": [container], "volumes": [volume]}}
+
+
 def runs_as_root(spec: Document) -> None:
     spec["workers"][0]["template"] = {"spec": {"securityContext": {"runAsUser": 0, "runAsNonRoot": False}}}
 
@@ -86,6 +92,9 @@ HINDRANCES = {
     "a claim that does not exist": Hindrance(no_such_claim, "VolumePending", ("digits-ps-0-1", "no-such-claim")),
     "a ConfigMap that does not exist": Hindrance(
         no_such_config, "ContainerConfigFailed", ("digits-a-0-1", "no-such-map")
+    ),
+    "a volume of a ConfigMap that does not exist": Hindrance(
+        no_such_file, "ContainerConfigFailed", ("digits-a-0-1", "FailedMount", "no-such-map")
     ),
 }
 

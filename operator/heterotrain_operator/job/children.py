@@ -55,7 +55,7 @@ def children(view: View) -> Children:
         return Children(secret=secret, service=service, delete=_all(view))
     if view.began:
         return Children(secret=secret, service=service, delete=surplus)
-    due = {slot: _due_at(view, slot) for slot in empty}
+    due = {slot: due_at(view, slot) for slot in empty}
     now = [slot for slot, at in due.items() if at <= view.now]
     later = [at for at in due.values() if at > view.now]
     return Children(
@@ -103,7 +103,7 @@ def _secret(view: View) -> MakeSecret:
     return MakeSecret(secret_name(view.name, view.uid), certificate_names(view.context.spec))
 
 
-def _due_at(view: View, slot: Slot) -> datetime:
+def due_at(view: View, slot: Slot) -> datetime:
     """When a slot gets its next pod: now, or after pods that failed, or that somebody deletes again and again, with
     growing patience.
     """

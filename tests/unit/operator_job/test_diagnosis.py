@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from builders_operator import NOW, in_, make_job, make_pod, make_status, pods, training_status, viewed
+from builders_operator import NOW, ago, in_, make_job, make_pod, make_status, pods, training_status, viewed
 from heterotrain_api.conditions import MAX_MESSAGE, Reason
 from heterotrain_operator.job.diagnosis import WAITING, look_again_at, readiness, refusal
 from heterotrain_operator.job.observed import PodSeen
@@ -152,6 +152,23 @@ CASES = [
         {"pods": pods(make_pod("cpu-1", phase="Failed", disrupted="Evicted"))},
         Reason.POD_DELETED,
         "2 of 3 pods are ready; pod fashion-cpu-1-1 was taken away (Evicted)",
+    ),
+    Case(
+        "a pod whose nodes evict one after the other",
+        {
+            "pods": pods(
+                make_pod("cpu-1", phase="Failed", disrupted="Evicted", created=50),
+                make_pod("cpu-1", attempt=2, phase="Failed", disrupted="Evicted", created=5),
+            )
+        },
+        Reason.POD_DELETED,
+        "2 of 3 pods are ready; pod fashion-cpu-1-2 was taken away (Evicted); the next is made at 2026-03-01T12:00:15Z",
+    ),
+    Case(
+        "a pod that somebody deletes again and again",
+        {"pods": pods(without=("cpu-1",)), "made": {"cpu-1": (ago(9), ago(7), ago(5), ago(3))}},
+        Reason.POD_DELETED,
+        "2 of 3 pods are ready; the pod of cpu-1 was deleted again and again; the next is made at 2026-03-01T12:00:17Z",
     ),
     Case(
         "a pod that is gone during training",
