@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,6 +16,7 @@ from support.control_plane import Namespace
 from support.exporter import Exporter, exporter
 from support.operator_process import OperatorProcess
 from support.play import always, condition, job, until, until_complete
+from support.trained_job import coordinator_of
 
 Start = Callable[..., OperatorProcess]
 PLURALS = {"CollectionRule": "collectionrules", "ProcessingRule": "processingrules"}
@@ -264,6 +267,42 @@ def test_packs_are_rules_that_people_can_see_change_and_switch_off(start_operato
     kept = namespace.get("processingrules", "link")
     assert kept is not None
     assert kept["spec"]["chain"] == stranger["spec"]["chain"]
+
+
+def test_what_trainers_report_feeds_the_rules_and_is_exported(start_operator: Start, namespace: Namespace) -> None:
+    operator = start_with_rules(start_operator, namespace, rule_packs="trainer derived-trainer")
+    uid = namespace.create("heterotrainjobs", job())["metadata"]["uid"]
+    until_complete(namespace, uid, 4)
+    with coordinator_of(namespace, uid):
+        name = f"{namespace.name}/fashion"
+        for series in (
+            f'heterotrain_job_samples_per_second{{kind="job",name="{name}"}}',
+            f'heterotrain_job_efficiency{{kind="job",name="{name}"}} 0.',
+            f'heterotrain_worker_samples_total{{kind="worker",name="{name}/cpu-0"}}',
+            f'heterotrain_worker_phase{{kind="worker",name="{name}/cpu-0",state="Training"}} 1.0',
+        ):
+            until(series, lambda series=series: series in exported(operator))
+        until(
+            "the rule for pushed samples says so",
+            lambda: said(namespace, "collectionrules", "trainer", "Ready") == ("True", "SamplesStored"),
+        )
+
+
+def test_the_past_outlives_a_restart_where_it_is_kept(
+    start_operator: Start, namespace: Namespace, source: Exporter, tmp_path: Path
+) -> None:
+    create(namespace, collection("a", source.url), processing("p", "load", "twice"))
+    kept = {"history_file": tmp_path / "past" / "history.sqlite"}
+    operator = start_with_rules(start_operator, namespace, **kept)
+    until("the value is there", lambda: 'heterotrain_twice{kind="node",name="a"} 2.0' in exported(operator))
+    operator.stop()
+
+    operator = start_with_rules(start_operator, namespace, **kept)
+
+    log = until("it says what it took up", lambda: t if "Took up" in (t := operator.log.read_text()) else "")
+    found = re.search(r"Took up (\d+) samples", log)
+    assert found is not None
+    assert int(found[1]) > 1
 
 
 def test_without_the_kinds_jobs_are_served_and_rules_are_taken_up_once_they_are_there(

@@ -29,6 +29,7 @@ def training(version: int) -> control_pb2.JobState:
     ]
     shares = [control_pb2.PlanShare(worker=name, samples=21) for name in WORKERS]
     return control_pb2.JobState(
+        job_name="fashion",
         phase=control_pb2.PHASE_TRAINING,
         reason="Training",
         epochs=2,
@@ -95,7 +96,10 @@ def coordinator_of(namespace: Namespace, job_uid: str) -> Iterator[Running]:
     try:
         for pod in until_complete(namespace, job_uid, 4):
             name = pod["metadata"]["name"]
-            run(namespace, name, ip=running.host if "-ps-0-" in name else "")
+            if "-ps-0-" in name:
+                run(namespace, name, ip=running.host, names=("trainer", "coordinator"))
+            else:
+                run(namespace, name)
         yield running
     finally:
         running.stop()

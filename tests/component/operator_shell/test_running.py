@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from heterotrain_api.contract import Label
@@ -14,7 +15,7 @@ from heterotrain_operator.job.decide import decide
 from heterotrain_operator.job.names import owner_reference
 from heterotrain_operator.job.settings import JobSettings
 from heterotrain_operator.running import Operator
-from heterotrain_operator.settings import OperatorSettings
+from heterotrain_operator.settings import InfoSettings, OperatorSettings
 from support.control_plane import free_port, write_kubeconfig
 
 Make = Callable[..., Operator]
@@ -28,8 +29,8 @@ async def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     made: list[Operator] = []
 
-    def build(**settings: Any) -> Operator:
-        made.append(Operator(OperatorSettings(**settings), JobSettings(trainer_image="trainer:test"), decide))
+    def build(info: InfoSettings | None = None, **settings: Any) -> Operator:
+        made.append(Operator(OperatorSettings(**settings), JobSettings(trainer_image="trainer:test"), decide, info))
         return made[-1]
 
     yield build
@@ -55,6 +56,39 @@ async def test_without_an_api_server_it_is_alive_and_not_ready(make: Make) -> No
     await operator.start()
     assert operator.trouble() is None
     assert not operator.ready()
+
+
+async def test_the_information_service_waits_for_an_api_server_too_and_answers_nobody_meanwhile(
+    make: Make, tmp_path: Path
+) -> None:
+    port = free_port()
+    folder = tmp_path / "no-folder"
+    folder.write_text("a file, so that no history can lie below it")
+    info = InfoSettings(
+        rules_namespace="system",
+        rule_packs=("trainer",),
+        rest_port=port,
+        history_file=str(folder / "history.sqlite"),
+    )
+    operator = make(info, request_timeout_seconds=1)
+    await operator.start()
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+        async with asyncio.timeout(10):
+            while not await _is_up(client):  # noqa: ASYNC110  # it listens when it listens
+                await asyncio.sleep(0.05)
+        answer = await client.get("/v1/entities", headers={"Authorization": "Bearer token"})
+    assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+    assert operator.trouble() is None
+    assert operator.metrics.registry.get_sample_value("heterotrain_info_series") == 0
+    await operator.stop()
+    assert operator.metrics.registry.get_sample_value("heterotrain_info_series") is None
+
+
+async def _is_up(client: httpx.AsyncClient) -> bool:
+    try:
+        return (await client.get("/healthz")).status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 async def test_a_supervisor_that_does_not_come_round_is_trouble(make: Make) -> None:
