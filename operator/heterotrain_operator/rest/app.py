@@ -23,7 +23,7 @@ from heterotrain_operator.rest.context import World
 from heterotrain_operator.rest.description import openapi_document, schema_document
 from heterotrain_operator.rest.desk import RuleDesk
 from heterotrain_operator.rest.encoding import JsonResponse
-from heterotrain_operator.rest.errors import Code, RestError, invalid
+from heterotrain_operator.rest.errors import STATUSES, Code, RestError, invalid
 from heterotrain_operator.rest.guard import Guard
 from heterotrain_operator.rest.models import Health
 from heterotrain_operator.rest.operations import errors
@@ -86,6 +86,7 @@ def make_routes() -> FastAPI:
     routes.add_exception_handler(RestError, _told)
     routes.add_exception_handler(RequestValidationError, _unfit)
     routes.add_exception_handler(HTTPException, _http)
+    routes.add_exception_handler(Exception, _defect)
     return routes
 
 
@@ -99,6 +100,11 @@ async def _unfit(_: Request, error: Exception) -> Response:
     return invalid(faults_of(error.errors(), skip=1)).response()
 
 
+async def _defect(_: Request, error: Exception) -> Response:
+    """The guard logs the error, which goes on to it."""
+    return RestError(Code.INTERNAL, "this server has a defect; its log says more").response()
+
+
 async def _http(request: Request, error: Exception) -> Response:
     """What the router itself answers: no such path, no such method."""
     assert isinstance(error, HTTPException)  # noqa: S101  # registered for this class
@@ -108,7 +114,8 @@ async def _http(request: Request, error: Exception) -> Response:
     elif error.status_code == HTTPStatus.NOT_FOUND:
         told = RestError(Code.NOT_FOUND, "there is no such path; GET /openapi.json lists them")
     else:
-        told = RestError(Code.MALFORMED, str(error.detail))
+        codes = {status: code for code, status in STATUSES.items()}
+        told = RestError(codes.get(HTTPStatus(error.status_code), Code.MALFORMED), str(error.detail))
     return told.response()
 
 

@@ -6,7 +6,7 @@ import logging
 from typing import Final
 
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from heterotrain_operator.rest.access import (
     Access,
@@ -21,7 +21,6 @@ logger = logging.getLogger(__name__)
 MAX_REQUESTS: Final = 128
 """At a time, watch streams included."""
 GUARDED: Final = "/v1"
-_DEFECT: Final = RestError(Code.INTERNAL, "this server has a defect; its log says more")
 
 
 class Guard:
@@ -37,24 +36,14 @@ class Guard:
         """ASGI."""
         if scope["type"] != "http":
             raise RuntimeError(f"nothing but HTTP is served here, not {scope['type']}")
-        begun = False
-
-        async def noting(message: Message) -> None:
-            nonlocal begun
-            begun = begun or message["type"] == "http.response.start"
-            await send(message)
-
         self._running += 1
         try:
             await self._admit(scope)
-            await self._app(scope, receive, noting)
+            await self._app(scope, receive, send)
         except RestError as error:
             await error.response()(scope, receive, send)
-        except Exception:
-            if begun:  # too late to say anything; the connection is closed
-                raise
+        except Exception:  # the app has answered already, if it still could (`defect`)
             logger.exception("A request failed in a way that was not foreseen: %s %s", scope["method"], scope["path"])
-            await _DEFECT.response()(scope, receive, send)
         finally:
             self._running -= 1
 
