@@ -8,7 +8,7 @@ venv := .venv
 bin := $(venv)/bin
 installed := $(venv)/.installed
 
-.PHONY: help venv fmt lint types imports tree chart generate verify test test-integration test-e2e \
+.PHONY: help venv fmt lint types imports tree chart generate verify test test-gpu test-integration test-e2e \
   data demo bench cluster demo-cluster images install lock clean
 
 help: ## Show this list
@@ -50,6 +50,9 @@ verify: lint types imports tree chart ## All static checks, and that every gener
 
 test: venv ## Run the unit and component tests
 	$(bin)/python -m pytest tests/unit tests/component
+
+test-gpu: venv ## Run the tests of workers on CUDA; skipped where there is no NVIDIA GPU
+	$(bin)/python -m pytest -rs tests/gpu
 
 test-integration: venv ## Run the operator's tests against a real API server
 	PYTHON=$(bin)/python hack/test-integration.sh

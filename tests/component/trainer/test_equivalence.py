@@ -22,7 +22,7 @@ SHARES = {"a-0": 5, "b-0": 2, "c-0": 1}
 
 def run_alone(zygote: Zygote, folder: Path, **environment: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     result = folder / "alone.safetensors"
-    env = clean_environment() | {"RESULT": str(result)} | environment
+    env = clean_environment() | {"RESULT": str(result), Env.DEVICE: "CPU"} | environment
     script = zygote.start([str(SCRIPT)], env, folder, "alone")
     assert script.wait(SECONDS) == 0, script.stderr.read_text()
     return load_file(result), json.loads(script.stdout.read_text())
