@@ -126,7 +126,7 @@ def rules(*parts: Sequence[Mapping[str, Sequence[str]]]) -> list[dict[str, list[
 def test_the_roles_give_what_the_operator_uses_and_nothing_else() -> None:
     documents = render()
     (role,) = pick(documents, "ClusterRole", "operator")
-    assert role["rules"] == rules(RULES, api_reader.RULES)
+    assert role["rules"] == rules(RULES)
     (role,) = pick(documents, "Role", "operator-rules")
     assert role["rules"] == rules(door.RULES)
     (role,) = pick(documents, "ClusterRole", "operator:information")

@@ -18,7 +18,7 @@ from support.control_plane import OPERATOR, ControlPlane, Namespace, control_pla
 from support.operator_process import OperatorProcess
 
 _numbers = itertools.count(1)
-NAMESPACED = (*RULES, *api_reader.RULES, *door.RULES)
+NAMESPACED = (*RULES, *door.RULES)
 """What the chart's Roles give in the operator's own namespace, when it serves that one."""
 
 

@@ -85,7 +85,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- join " " $chosen }}
 {{- end }}
 
-{{- /* All that the operator may do, in each namespace that it serves: RULES of heterotrain_operator.kube, and of info.api_reader. */ -}}
+{{- /* All that the operator may do, in each namespace that it serves: heterotrain_operator.kube.RULES. */ -}}
 {{- define "heterotrain-operator.rules" -}}
 - apiGroups: [heterotrain.io]
   resources: [heterotrainjobs]
@@ -110,10 +110,4 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [""]
   resources: [events]
   verbs: [list, create, patch]
-{{- if .Values.information.enabled }}
-# For rules that read objects.
-- apiGroups: [""]
-  resources: [pods, events]
-  verbs: [list]
-{{- end }}
 {{- end }}

@@ -19,14 +19,11 @@ from heterotrain_operator.info.sources.web import MAX_SECONDS
 MAX_BYTES: Final = 64 * 2**20
 """Of one answer; cAdvisor's of a full node has some megabytes."""
 
-RULES: Final[tuple[Mapping[str, Sequence[str]], ...]] = (
-    {"apiGroups": [""], "resources": ["pods", "events"], "verbs": ["list"]},
-)
-"""Rights that the source kubernetes needs in each namespace that is served."""
 NODE_RULES: Final[tuple[Mapping[str, Sequence[str]], ...]] = (
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]},
 )
-"""Rights that the source kubernetes needs for nodes; only in a ClusterRole."""
+"""Rights that the source kubernetes needs for nodes; only in a ClusterRole. Pods and events of the namespaces that are
+served may be listed anyway (`heterotrain_operator.kube.RULES`)."""
 KUBELET_RULES: Final[tuple[Mapping[str, Sequence[str]], ...]] = (
     {"apiGroups": [""], "resources": ["nodes/proxy"], "verbs": ["get"]},
 )
