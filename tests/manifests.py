@@ -68,10 +68,31 @@ def random_spec(random: Random) -> Document:
         "seed": _pick(random, [0, 7, 2**32 - 1, None], [-1, 2**32, "7"]),
         "parameterServers": {"replicas": _pick(random, [1, 2, 64], [0, 65]), "resources": _random_resources(random)},
         "output": {"volume": _pick(random, volumes, [{}, volumes[0] | volumes[1], {"hostPath": {}}])},
-        "synchronization": {"leaseSeconds": _pick(random, [2, 15, 600], [1, 601]), "mode": "BSP"},
+        "synchronization": _random_synchronization(random),
         "stop": {"rounds": 3, "target": _pick(random, targets, [{"value": "a"}, targets[0] | targets[1]])},
     }
     return spec | {key: value for key, value in optional.items() if random.random() < 0.4}
+
+
+def _random_synchronization(random: Random) -> Document:
+    mode = _pick(random, ["BSP", "ASP", "SSP", "DSSP", "Delay", "Backup"], ["bsp", ""])
+    bounds: list[Any] = [{"min": 0, "max": 8}, {"min": 3, "max": 3}, {"min": 4, "max": 9}]
+    settings: Document = {
+        "stalenessBound": (_pick(random, [0, 3, 8, "None"], [-1, 1.5, "none", "3"]), ("SSP", "Delay")),
+        "adaptive": (_pick(random, bounds, [{"min": 4, "max": 3}, {"min": 1}]), ("SSP", "Delay")),
+        "delayWindowMilliseconds": (_pick(random, [0, 50, "None"], [-1, "50"]), ("Delay",)),
+        "discount": (_pick(random, ["None", "Inverse", "Polynomial"], ["inverse"]), ("ASP", "SSP", "DSSP", "Delay")),
+        "discountExponent": (_pick(random, [0.5, 1], [-1, 11, "1"]), ("SSP", "Delay")),
+        "normalization": (_pick(random, ["Target", "Arrived"], [""]), ("ASP", "SSP", "DSSP", "Delay")),
+        "delayCompensation": (_pick(random, [0, 0.04], [-1, "x"]), ("ASP", "Delay")),
+        "dssp": (_pick(random, [{}, {"lower": 1}, {"lower": 0, "range": 3}], [{"range": -1}]), ("DSSP",)),
+        "backupWorkers": (_pick(random, [0, 1, 2], [-1, 257]), ("Backup",)),
+    }
+    document: Document = {"leaseSeconds": _pick(random, [2, 15, 600], [1, 601]), "mode": mode}
+    for name, (value, modes) in settings.items():
+        if random.random() < (0.4 if mode in modes else 0.02):
+            document[name] = value
+    return document
 
 
 def _random_resources(random: Random) -> Document:

@@ -195,7 +195,7 @@ def _property(schema: Mapping[str, Any], defs: Mapping[str, Any], *, required: b
         # against a default as it stands.
         inner = {name: item["default"] for name, item in out["properties"].items() if "default" in item}
         out["default"] = {name: value for name, value in inner.items() if value != {}}
-    sentences = [out.get("description", ""), _range_sentence(out), _default_sentence(out)]
+    sentences = [" ".join(out.get("description", "").split()), _range_sentence(out), _default_sentence(out)]
     return {"description": " ".join(s for s in sentences if s)} | {k: v for k, v in out.items() if k != "description"}
 
 

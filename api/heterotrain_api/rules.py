@@ -11,9 +11,27 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from heterotrain_api.names import MAX_LABEL, NAME_BUDGET, PS_GROUP
-from heterotrain_api.v1alpha1 import Batch, EnvVar, HeteroTrainJob, HeteroTrainJobSpec, Target, Toleration, WorkerGroup
+from heterotrain_api.v1alpha1 import (
+    Adaptive,
+    Batch,
+    Discount,
+    EnvVar,
+    HeteroTrainJob,
+    HeteroTrainJobSpec,
+    Synchronization,
+    SyncMode,
+    Target,
+    Toleration,
+    WorkerGroup,
+)
 
 RESERVED_ENV_PREFIX: Final = "HETEROTRAIN_"
+DEFAULT_BOUND: Final = 3
+"""Staleness bound of SSP and Delay."""
+DEFAULT_BACKUP: Final = 1
+"""Backup workers of mode Backup."""
+
+_ASYNCHRONOUS: Final = (SyncMode.ASP, SyncMode.SSP, SyncMode.DSSP, SyncMode.DELAY)
 JOB_NAME_PATTERN: Final = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
 
@@ -133,6 +151,42 @@ def _seconds_for_no_execute(toleration: Toleration) -> bool:
 
 def _not_ps(group: WorkerGroup) -> bool:
     return group.name != PS_GROUP
+
+
+def _means_something_in(field: str, attribute: str, *modes: SyncMode) -> Rule:
+    """A setting of synchronization that must be left out in all other modes."""
+    listed = ", ".join(f"'{mode}'" for mode in modes)
+    names = ", ".join(modes[:-1]) + (" or " if len(modes) > 1 else "") + modes[-1]
+    return Rule(
+        "spec.synchronization",
+        f"!has(self.{field}) || self.mode in [{listed}]",
+        f"must be left out unless mode is {names}: it means nothing in other modes",
+        lambda synchronization: getattr(synchronization, attribute) is None or synchronization.mode in modes,
+        field=f".{field}",
+    )
+
+
+def _exponent_of_polynomial(synchronization: Synchronization) -> bool:
+    return synchronization.discount_exponent is None or synchronization.discount is Discount.POLYNOMIAL
+
+
+def _adaptive_min_to_max(adaptive: Adaptive) -> bool:
+    return adaptive.min <= adaptive.max
+
+
+def _bound_in_range(synchronization: Synchronization) -> bool:
+    adaptive, bound = synchronization.adaptive, synchronization.staleness_bound
+    if adaptive is None:
+        return True
+    bound = DEFAULT_BOUND if bound is None else bound
+    return isinstance(bound, int) and adaptive.min <= bound <= adaptive.max
+
+
+def _somebody_is_waited_for(spec: HeteroTrainJobSpec) -> bool:
+    if spec.synchronization.mode is not SyncMode.BACKUP:
+        return True
+    backup = spec.synchronization.backup_workers
+    return _sum(spec, lambda _: 1) > (DEFAULT_BACKUP if backup is None else backup)
 
 
 def _reserved_env_rule(path: str) -> Rule:
@@ -278,6 +332,47 @@ RULES: Final[tuple[Rule, ...]] = (
         "their batch.min and batch.max",
         _some_initial_leave_room,
         field=".workers",
+    ),
+    _means_something_in("stalenessBound", "staleness_bound", SyncMode.SSP, SyncMode.DELAY),
+    _means_something_in("adaptive", "adaptive", SyncMode.SSP, SyncMode.DELAY),
+    _means_something_in("delayWindowMilliseconds", "delay_window_milliseconds", SyncMode.DELAY),
+    _means_something_in("discount", "discount", *_ASYNCHRONOUS),
+    _means_something_in("normalization", "normalization", *_ASYNCHRONOUS),
+    _means_something_in("delayCompensation", "delay_compensation", *_ASYNCHRONOUS),
+    _means_something_in("dssp", "dssp", SyncMode.DSSP),
+    _means_something_in("backupWorkers", "backup_workers", SyncMode.BACKUP),
+    Rule(
+        "spec.synchronization",
+        "!has(self.discountExponent) || (has(self.discount) && self.discount == 'Polynomial')",
+        "must be left out unless discount is Polynomial",
+        _exponent_of_polynomial,
+        field=".discountExponent",
+    ),
+    Rule(
+        "spec.synchronization.adaptive",
+        "self.min <= self.max",
+        "must be at most max",
+        _adaptive_min_to_max,
+        field=".min",
+    ),
+    Rule(
+        "spec.synchronization",
+        f"!has(self.adaptive) || (has(self.stalenessBound) ? type(self.stalenessBound) == int && "
+        "int(self.stalenessBound) >= self.adaptive.min && int(self.stalenessBound) <= self.adaptive.max : "
+        f"{DEFAULT_BOUND} >= self.adaptive.min && {DEFAULT_BOUND} <= self.adaptive.max)",
+        f"must be a number from adaptive.min to adaptive.max ({DEFAULT_BOUND} if not given): it is where the operator "
+        "begins",
+        _bound_in_range,
+        field=".stalenessBound",
+    ),
+    Rule(
+        "spec",
+        f"self.synchronization.mode != 'Backup' || {_cel_sum('1')} > (has(self.synchronization.backupWorkers) ? "
+        f"self.synchronization.backupWorkers : {DEFAULT_BACKUP})",
+        f"must have fewer backupWorkers ({DEFAULT_BACKUP} if not given) than there are workers: somebody must be "
+        "waited for",
+        _somebody_is_waited_for,
+        field=".synchronization",
     ),
     Rule(
         "spec.stop.target",

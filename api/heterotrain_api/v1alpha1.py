@@ -17,7 +17,18 @@ from typing import Annotated, Final
 from pydantic import AwareDatetime, BaseModel, Field
 
 from heterotrain_api.contract import API_VERSION
-from heterotrain_api.fields import ATOMIC, INT32_MAX, Argument, LabelValue, Name, Opaque, Quantity, Resource, keyed_by
+from heterotrain_api.fields import (
+    ATOMIC,
+    INT32_MAX,
+    INT_OR_STRING,
+    Argument,
+    LabelValue,
+    Name,
+    Opaque,
+    Quantity,
+    Resource,
+    keyed_by,
+)
 from heterotrain_api.status import (
     Condition,
     ConditionStatus,
@@ -34,10 +45,13 @@ from heterotrain_api.status import (
 )
 
 __all__ = [
+    "Adaptive",
     "Batch",
     "Condition",
     "ConditionStatus",
     "Device",
+    "Discount",
+    "Dssp",
     "Efficiency",
     "EnvVar",
     "Failure",
@@ -46,6 +60,7 @@ __all__ = [
     "HeteroTrainJobStatus",
     "ImagePullPolicy",
     "Model",
+    "Normalization",
     "ObjectMeta",
     "Output",
     "ParameterServers",
@@ -76,6 +91,22 @@ MAX_GROUPS: Final = 16
 MAX_REPLICAS: Final = 256
 """Of one worker group."""
 MAX_PARAMETER_SERVERS: Final = 64
+MAX_STALENESS: Final = 100_000
+"""Bounds above it bind nobody: they are refused as slips of the pen."""
+
+UNBOUNDED: Final = "None"
+"""What stands in place of a number that is no limit."""
+
+_NO_LIMIT: Final = Field(json_schema_extra={INT_OR_STRING: True})
+_NoLimit = Annotated[str, Field(max_length=4, pattern=f"^{UNBOUNDED}$")]
+Bound = Annotated[Annotated[int, Field(ge=0, le=MAX_STALENESS)] | _NoLimit, _NO_LIMIT]
+"""A staleness bound, or the word None."""
+Window = Annotated[Annotated[int, Field(ge=0, le=3_600_000)] | _NoLimit, _NO_LIMIT]
+"""Milliseconds, or the word None."""
+
+
+FOLDER: Final = r"^[A-Za-z0-9_][-A-Za-z0-9_.]*(/[A-Za-z0-9_][-A-Za-z0-9_.]*)*$"
+"""A relative path that stays where it begins."""
 
 
 class ImagePullPolicy(StrEnum):
@@ -98,6 +129,39 @@ class SyncMode(StrEnum):
 
     BSP = "BSP"
     """Every round waits for the gradients of all workers."""
+    ASP = "ASP"
+    """Every gradient is applied at once; nobody waits."""
+    SSP = "SSP"
+    """Every gradient is applied at once; no worker starts more than `stalenessBound` iterations ahead."""
+    DSSP = "DSSP"
+    """SSP with a bound that moves between `dssp.lower` and `dssp.lower` + `dssp.range`."""
+    DELAY = "Delay"
+    """A round closes a window after its first gradient; no gradient is more than `stalenessBound` rounds old."""
+    BACKUP = "Backup"
+    """A round does not wait for its last `backupWorkers` workers; late gradients are dropped, their samples given
+    out again.
+    """
+
+
+class Discount(StrEnum):
+    """How much less a stale gradient counts."""
+
+    NONE = "None"
+    INVERSE = "Inverse"
+    """1 / (1 + tau)."""
+    POLYNOMIAL = "Polynomial"
+    """(1 + tau) ^ -`discountExponent`."""
+    STALENESS_AWARE = "StalenessAware"
+    """1 / tau from tau 1 on."""
+
+
+class Normalization(StrEnum):
+    """What the weights of a round's gradients are divided by."""
+
+    TARGET = "Target"
+    """The global batch: each sample moves the parameters as under BSP."""
+    ARRIVED = "Arrived"
+    """What has arrived: a full step each round."""
 
 
 class TolerationOperator(StrEnum):
@@ -238,11 +302,60 @@ class Output(Resource):
     """Volume for the model; only parameter server 0 mounts it. Without it the model goes when that pod goes."""
 
 
+class Adaptive(Resource):
+    """Range inside which the operator may move stalenessBound while the job runs. Both in the unit of the mode."""
+
+    min: Annotated[int, Field(ge=0, le=MAX_STALENESS)]
+    """Smallest staleness bound that the operator may set."""
+    max: Annotated[int, Field(ge=0, le=MAX_STALENESS)]
+    """Largest staleness bound that the operator may set."""
+
+
+class Dssp(Resource):
+    """Bounds of DSSP, in iterations that a worker may start ahead of the slowest."""
+
+    lower: Annotated[int, Field(ge=0, le=MAX_STALENESS)] = 2
+    """Iterations that every worker may be ahead."""
+    range: Annotated[int, Field(ge=0, le=MAX_STALENESS)] = 8
+    """Largest number of iterations beyond lower that the fastest worker gets if it is predicted to wait less so."""
+
+
 class Synchronization(Resource):
-    """How workers wait for each other."""
+    """How workers wait for each other. A setting that means nothing in the mode must be left out."""
 
     mode: SyncMode = SyncMode.BSP
-    """How workers wait for each other. BSP: every round waits for the gradients of all workers."""
+    """BSP: every round waits for all workers. ASP: every gradient is applied at once, nobody waits. SSP: as ASP, but no
+    worker starts further ahead than stalenessBound. DSSP: SSP with a bound that moves. Delay: a round closes a window
+    after its first gradient. Backup: a round does not wait for its last workers.
+    """
+    staleness_bound: Bound | None = None
+    """SSP: iterations that a worker may start ahead of the slowest. Delay: rounds between the version a gradient was
+    computed on and the one it is applied to. 0 is BSP; None (the word) is no bound. 3 if not given.
+    """
+    adaptive: Adaptive | None = None
+    """SSP and Delay: range inside which the operator may move stalenessBound. It stays as it is if not given."""
+    delay_window_milliseconds: Window | None = None
+    """Delay: milliseconds that a round stays open after its first gradient; None (the word) waits for everybody, as
+    BSP. 50 if not given. 5 to 20 % of the fastest worker's step joins gradients that come almost together.
+    """
+    discount: Discount | None = None
+    """ASP, SSP, DSSP and Delay: factor on a gradient that is tau versions stale. None: 1. Inverse: 1/(1+tau).
+    Polynomial: (1+tau)^-discountExponent. StalenessAware: 1/tau. If not given: Inverse for Delay, None otherwise.
+    """
+    discount_exponent: Annotated[float, Field(ge=0, le=10)] | None = None
+    """Exponent of discount Polynomial, usually 0.5 to 1. 1 if not given."""
+    normalization: Normalization | None = None
+    """ASP, SSP, DSSP and Delay: what weights are divided by. Target: the global batch, so that each sample moves the
+    parameters as under BSP. Arrived: what has arrived, a full and noisier step each round. Target if not given.
+    """
+    delay_compensation: Annotated[float, Field(ge=0, le=1_000_000)] | None = None
+    """ASP, SSP, DSSP and Delay: strength of the correction of stale gradients for what the parameters have moved since
+    (DC-ASGD): strength x gradient^2 x movement is added. None is made if not given.
+    """
+    dssp: Dssp | None = None
+    """DSSP: its bounds. lower 2 and range 8 if not given."""
+    backup_workers: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] | None = None
+    """Backup: workers that a round does not wait for; fewer than there are workers. 1 if not given."""
     lease_seconds: Annotated[int, Field(ge=2, le=600)] = 15
     """Seconds without a sign of life after which a worker counts as lost."""
 

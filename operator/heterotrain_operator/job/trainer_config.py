@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from heterotrain_api.contract import Env, worker_name
-from heterotrain_api.trainer_config import ShardConfig, StopConfig, TrainerConfig, WorkerConfig
-from heterotrain_api.v1alpha1 import EnvVar, HeteroTrainJob, HeteroTrainJobSpec, WorkerGroup
+from heterotrain_api.trainer_config import ShardConfig, StopConfig, SynchronizationConfig, TrainerConfig, WorkerConfig
+from heterotrain_api.v1alpha1 import Discount, EnvVar, HeteroTrainJob, HeteroTrainJobSpec, Synchronization, WorkerGroup
 from heterotrain_core.shares import start_shares
 
 THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -46,6 +46,7 @@ def trainer_config(job: HeteroTrainJob, *, uid: str, shards: Sequence[ShardConfi
         workers=worker_configs(spec),
         shards=tuple(shards),
         stop=_stop(spec),
+        synchronization=_synchronization(spec.synchronization),
         lease_seconds=float(spec.synchronization.lease_seconds),
         output=output,
     )
@@ -79,6 +80,35 @@ def _stop(spec: HeteroTrainJobSpec) -> StopConfig:
         target_at_least=None if target is None else target.at_least,
         target_at_most=None if target is None else target.at_most,
     )
+
+
+def _synchronization(wanted: Synchronization) -> SynchronizationConfig:
+    """What the manifest leaves out keeps the default of `SynchronizationConfig`."""
+    given: dict[str, object] = {"mode": wanted.mode.value}
+    if wanted.staleness_bound is not None:
+        given["staleness_bound"] = _limit(wanted.staleness_bound)
+    if wanted.delay_window_milliseconds is not None:
+        milliseconds = _limit(wanted.delay_window_milliseconds)
+        given["delay_window_seconds"] = None if milliseconds is None else milliseconds / 1000
+    if wanted.discount is not None:
+        # Inverse is a polynomial of exponent 1.
+        given["discount"] = (Discount.POLYNOMIAL if wanted.discount is Discount.INVERSE else wanted.discount).value
+    if wanted.discount_exponent is not None:
+        given["discount_exponent"] = wanted.discount_exponent
+    if wanted.normalization is not None:
+        given["normalization"] = wanted.normalization.value
+    if wanted.delay_compensation is not None:
+        given["delay_compensation"] = wanted.delay_compensation
+    if wanted.dssp is not None:
+        given |= {"dssp_lower": wanted.dssp.lower, "dssp_range": wanted.dssp.range}
+    if wanted.backup_workers is not None:
+        given["backup_workers"] = wanted.backup_workers
+    return SynchronizationConfig.model_validate(given)
+
+
+def _limit(value: int | str) -> int | None:
+    """A number, or no limit."""
+    return value if isinstance(value, int) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

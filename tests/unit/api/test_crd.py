@@ -87,6 +87,8 @@ def test_every_list_and_map_is_bounded_and_every_list_has_a_type() -> None:
 
 def test_floats_and_booleans_are_only_where_they_are_meant() -> None:
     assert [path for path, node in NODES if node.get("type") == "number"] == [
+        "spec.synchronization.discountExponent",
+        "spec.synchronization.delayCompensation",
         "spec.stop.target.atLeast",
         "spec.stop.target.atMost",
     ]

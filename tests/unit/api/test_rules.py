@@ -16,6 +16,10 @@ def tolerate(**toleration: Any) -> dict[str, Any]:
     return make_manifest(workers=[make_group(tolerations=[toleration])])
 
 
+def sync(mode: str = "BSP", **settings: Any) -> dict[str, Any]:
+    return make_manifest(synchronization={"mode": mode, **settings})
+
+
 BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
     ("a name with a dot", make_manifest("a.b"), "metadata.name", "small letters"),
     ("a name that begins with a digit", make_manifest("1a"), "metadata.name", "small letters"),
@@ -127,6 +131,66 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
         "spec.stop.target",
         "exactly one",
     ),
+    ("a bound under BSP", sync(stalenessBound=3), "spec.synchronization.stalenessBound", "unless mode is SSP or Delay"),
+    ("no bound under ASP", sync("ASP", stalenessBound="None"), "spec.synchronization.stalenessBound", "SSP or Delay"),
+    (
+        "a range under DSSP",
+        sync("DSSP", adaptive={"min": 1, "max": 2}),
+        "spec.synchronization.adaptive",
+        "SSP or Delay",
+    ),
+    (
+        "a window under SSP",
+        sync("SSP", delayWindowMilliseconds=50),
+        "spec.synchronization.delayWindowMilliseconds",
+        "unless mode is Delay",
+    ),
+    ("a discount under BSP", sync(discount="None"), "spec.synchronization.discount", "ASP, SSP, DSSP or Delay"),
+    (
+        "a normalisation under Backup",
+        sync("Backup", normalization="Target"),
+        "spec.synchronization.normalization",
+        "ASP, SSP, DSSP or Delay",
+    ),
+    (
+        "compensation under BSP",
+        sync(delayCompensation=0.1),
+        "spec.synchronization.delayCompensation",
+        "ASP, SSP, DSSP or Delay",
+    ),
+    ("the range of DSSP under SSP", sync("SSP", dssp={"lower": 1}), "spec.synchronization.dssp", "mode is DSSP"),
+    ("backup workers under BSP", sync(backupWorkers=0), "spec.synchronization.backupWorkers", "mode is Backup"),
+    (
+        "an exponent without a polynomial",
+        sync("ASP", discount="Inverse", discountExponent=0.5),
+        "spec.synchronization.discountExponent",
+        "Polynomial",
+    ),
+    (
+        "a range upside down",
+        sync("SSP", adaptive={"min": 4, "max": 3}),
+        "spec.synchronization.adaptive.min",
+        "at most max",
+    ),
+    (
+        "a bound out of its range",
+        sync("SSP", stalenessBound=9, adaptive={"min": 0, "max": 8}),
+        "spec.synchronization.stalenessBound",
+        "adaptive.min to adaptive.max",
+    ),
+    (
+        "the default bound out of the range",
+        sync("Delay", adaptive={"min": 4, "max": 8}),
+        "spec.synchronization.stalenessBound",
+        "3 if not given",
+    ),
+    (
+        "no bound and a range",
+        sync("Delay", stalenessBound="None", adaptive={"min": 0, "max": 8}),
+        "spec.synchronization.stalenessBound",
+        "must be a number",
+    ),
+    ("nobody to wait for", sync("Backup", backupWorkers=2), "spec.synchronization", "fewer backupWorkers"),
 ]
 
 

@@ -14,6 +14,8 @@ from heterotrain_api.v1alpha1 import MAX_REPLICAS, Device, Volume
 from heterotrain_api.validation import InvalidManifestError, parse, validate
 from manifests import batches, make_group, make_manifest, random_manifest
 
+RANGE = {"min": 3, "max": 3}
+
 GOOD: list[tuple[str, dict[str, Any]]] = [
     ("the smallest manifest", make_manifest()),
     ("null in place of an optional field", make_manifest() | {"status": None}),
@@ -39,6 +41,29 @@ GOOD: list[tuple[str, dict[str, Any]]] = [
     ("an empty volume", make_manifest(output={"volume": {"emptyDir": {}}})),
     ("a target from below", make_manifest(stop={"target": {"value": "accuracy", "atLeast": 0.9}})),
     ("a target from above, as integer", make_manifest(stop={"target": {"value": "loss", "atMost": 1}})),
+    (
+        "Delay with all of its settings",
+        make_manifest(
+            synchronization={
+                "mode": "Delay",
+                "stalenessBound": 3,
+                "adaptive": {"min": 0, "max": 8},
+                "delayWindowMilliseconds": 50,
+                "discount": "Polynomial",
+                "discountExponent": 0.5,
+                "normalization": "Arrived",
+                "delayCompensation": 0.04,
+                "leaseSeconds": 10,
+            }
+        ),
+    ),
+    (
+        "Delay that waits for everybody, without a bound",
+        make_manifest(synchronization={"mode": "Delay", "stalenessBound": "None", "delayWindowMilliseconds": "None"}),
+    ),
+    ("the default bound at the edge of its range", make_manifest(synchronization={"mode": "SSP", "adaptive": RANGE})),
+    ("DSSP with one of its bounds", make_manifest(synchronization={"mode": "DSSP", "dssp": {"range": 4}})),
+    ("one backup worker of two", make_manifest(synchronization={"mode": "Backup"})),
     ("a label without value", make_manifest() | {"metadata": {"name": "a", "labels": {"a/b": None}}}),
     ("a toleration of everything", make_manifest(workers=[make_group(tolerations=[{"operator": "Exists"}])])),
 ]
@@ -147,8 +172,8 @@ BAD: list[tuple[str, object, list[str]]] = [
     ),
     (
         "a mode that is not served",
-        make_manifest(synchronization={"mode": "ASP"}),
-        ["spec.synchronization.mode: must be one of BSP, not 'ASP'"],
+        make_manifest(synchronization={"mode": "asp"}),
+        ["spec.synchronization.mode: must be one of BSP, ASP, SSP, DSSP, Delay, Backup, not 'asp': did you mean ASP?"],
     ),
     (
         "a fraction as quantity",

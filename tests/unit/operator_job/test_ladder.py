@@ -81,8 +81,8 @@ CASES = [
     ),
     Case(
         "a spec of another version that cannot be read is refused with its field",
-        "the spec is not valid: spec.synchronization.mode: Input should be 'BSP'",
-        {"job": make_job(synchronization={"mode": "Telepathy"})},
+        "the spec is not valid: spec.workers[0].device: Input should be 'CPU' or 'CUDA'",
+        {"job": make_job(workers=[{"name": "cpu", "device": "TPU"}])},
         want_said=(ACCEPTED, "False", "InvalidSpec"),
     ),
     Case(
