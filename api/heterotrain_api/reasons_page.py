@@ -40,7 +40,7 @@ A CollectionRule or ProcessingRule makes these statements; `InvalidSpec` and `No
 
 _RULE_STATEMENTS = {
     RuleCondition.ACCEPTED: "The rule is valid and obeyed.",
-    RuleCondition.READY: "The last run gave samples. Unknown before the first one.",
+    RuleCondition.READY: "The last run gave samples. Unknown before there were any to take up.",
 }
 
 

@@ -14,7 +14,7 @@ class RuleCondition(StrEnum):
     ACCEPTED = "Accepted"
     """The rule is valid and obeyed."""
     READY = "Ready"
-    """The last run gave samples. Unknown before the first one."""
+    """The last run gave samples. Unknown before there were any to take up."""
 
 
 class RuleReason(StrEnum):
@@ -44,7 +44,8 @@ RULE_REASONS: Final[dict[RuleReason, ReasonDoc]] = {
     RuleReason.OBEYED: ReasonDoc("The rule is valid and in force.", ""),
     RuleReason.INVALID_SPEC: REASONS[Reason.INVALID_SPEC],
     RuleReason.RULE_CONFLICT: ReasonDoc(
-        "The rule cannot be obeyed beside the others: rules would feed each other in a ring, or two write one metric.",
+        "The rule cannot be obeyed beside the others: they would feed each other in a ring, two write one metric, or "
+        "there are too many.",
         "Change the output or the inputs that the message names, or remove the other rule.",
     ),
     RuleReason.WAITING_FOR_SAMPLES: ReasonDoc(

@@ -56,11 +56,12 @@ def status_of(state: RuleState, now: float, old: RuleStatus | None = None) -> Ru
 
 def urgency(old: RuleStatus | None, new: RuleStatus) -> Urgency:
     """How soon `new` should take the place of `old`, `None`: there is none."""
-    if old is None or _said(old) != _said(new):
-        # A rule that has not run yet since the operator started is known better by what was said before.
-        known = old is not None and old.observed_generation == new.observed_generation
-        waits = new.ready is ConditionStatus.UNKNOWN and known and _accepted(old) == _accepted(new)
-        return Urgency.NEVER if waits else Urgency.NOW
+    if old is None:
+        return Urgency.NOW
+    if _said(old) != _said(new):
+        # Just after the operator has started, what was said before is known better than that nothing has come yet.
+        same_rule = old.observed_generation == new.observed_generation and _accepted(old) == _accepted(new)
+        return Urgency.FIGURES if same_rule and new.ready is ConditionStatus.UNKNOWN else Urgency.NOW
     if _figures_differ(old, new):
         return Urgency.FIGURES
     return Urgency.NEVER if old == new else Urgency.REFRESH
@@ -80,7 +81,7 @@ def is_due(urgency: Urgency, since_write: float) -> bool:
 
 
 def _ready(state: RuleState) -> ConditionStatus:
-    if state.reason is RuleReason.NOT_YET_KNOWN:
+    if state.reason in (RuleReason.NOT_YET_KNOWN, RuleReason.WAITING_FOR_SAMPLES):
         return ConditionStatus.UNKNOWN
     return ConditionStatus.TRUE if state.ready else ConditionStatus.FALSE
 
@@ -108,9 +109,8 @@ def _conditions(state: RuleState, now: float, old: RuleStatus | None) -> tuple[C
     )
 
 
-def _accepted(status: RuleStatus | None) -> object:
-    conditions = () if status is None else status.conditions
-    return next((c.status for c in conditions if c.type == RuleCondition.ACCEPTED), None)
+def _accepted(status: RuleStatus) -> object:
+    return next((c.status for c in status.conditions if c.type == RuleCondition.ACCEPTED), None)
 
 
 def _said(status: RuleStatus) -> object:

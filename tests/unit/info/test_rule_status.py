@@ -89,7 +89,7 @@ OLD = status_of(state(), 100.0)
         pytest.param(state(ready=False, reason=RuleReason.NO_SAMPLES), 100.0, Urgency.NOW, id="no longer ready"),
         pytest.param(state(generation=2), 100.0, Urgency.NOW, id="another generation"),
         pytest.param(
-            RuleState(RuleKind.COLLECT, "a", 1), 100.0, Urgency.NEVER, id="a restart: what was said is known better"
+            RuleState(RuleKind.COLLECT, "a", 1), 100.0, Urgency.FIGURES, id="a restart: what was said is known better"
         ),
         pytest.param(
             RuleState(RuleKind.COLLECT, "a", 2), 100.0, Urgency.NOW, id="not yet run, but it is another generation"

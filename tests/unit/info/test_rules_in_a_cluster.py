@@ -174,7 +174,7 @@ def test_statuses_are_written_once_and_then_only_when_they_say_something_else() 
         stage.make(COLLECT, "in", push_spec("load"))
         stage.make(PROCESS, "bad", spec(expression="y"))
         assert await stage.writer.write()
-        assert stage.conditions(COLLECT, "in") == ["Accepted True Obeyed", "Ready True WaitingForSamples"]
+        assert stage.conditions(COLLECT, "in") == ["Accepted True Obeyed", "Ready Unknown WaitingForSamples"]
         assert stage.conditions(PROCESS, "bad") == ["Accepted False InvalidSpec", "Ready False InvalidSpec"]
         assert await stage.writer.write()
         assert stage.statuses() == 2
@@ -188,6 +188,25 @@ def test_statuses_are_written_once_and_then_only_when_they_say_something_else() 
         assert await stage.writer.write()
         assert stage.statuses() == 4
         assert stage.kube.rules[COLLECT, "in"]["status"]["ageSeconds"] == 70
+
+    play(story)
+
+
+def test_after_a_restart_nothing_is_written_until_it_is_clear_that_nothing_comes() -> None:
+    async def story(before: Stage) -> None:
+        before.make(COLLECT, "in", push_spec("load"))
+        before.push(1)
+        assert await before.writer.write()
+        after = Stage()
+        after.kube = before.kube
+        after.writer = StatusWriter(after.kube, after.book, lambda: after.now)
+        after.book.listed(COLLECT, (await after.kube.list_rules(COLLECT))[0])
+        after.now += 59
+        assert await after.writer.write()
+        assert after.conditions(COLLECT, "in")[1] == "Ready True SamplesStored"
+        after.now += 1
+        assert await after.writer.write()
+        assert after.conditions(COLLECT, "in")[1] == "Ready Unknown WaitingForSamples"
 
     play(story)
 
@@ -211,7 +230,7 @@ def test_a_status_of_a_rule_that_is_gone_or_another_one_is_no_trouble() -> None:
         del stage.kube.rules[PROCESS, "a"]
         stage.kube.rules[PROCESS, "b"]["metadata"]["uid"] = "new"
         assert await stage.writer.write()
-        assert stage.conditions(PROCESS, "c") == ["Accepted True Obeyed", "Ready True WaitingForSamples"]
+        assert stage.conditions(PROCESS, "c") == ["Accepted True Obeyed", "Ready Unknown WaitingForSamples"]
 
     play(story)
 
