@@ -6,16 +6,20 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from heterotrain_api.contract import ExitCode
 from heterotrain_rpc import control_pb2
 from support.control_plane import ADMIN, OPERATOR, ControlPlane, Namespace, write_kubeconfig
 from support.operator_process import OperatorProcess
-from support.play import condition, job, until, until_complete
-from support.trained_job import coordinator_of
+from support.play import condition, end, job, run, until, until_complete, wait_for
+from support.trained_job import Running, coordinator_of
 
 Start = Callable[..., OperatorProcess]
 Call = Callable[..., tuple[int, str]]
@@ -41,15 +45,8 @@ def test_a_training_job_is_listed_shown_and_given_new_shares(
     call: Call, namespace: Namespace, start_operator: Start
 ) -> None:
     start_operator()
-    uid = namespace.create("heterotrainjobs", job())["metadata"]["uid"]
-    until_complete(namespace, uid, 4)
-    with coordinator_of(namespace, uid) as running:
-        until(
-            "it trains",
-            lambda: condition(namespace.get("heterotrainjobs", "fashion"), "Training").get("status") == "True",
-        )
+    with _training(namespace) as running:
         assert running.coordinator is not None
-
         code, listed = call("list", "--json")
         assert (code, [(j["name"], j["where"], j["state"]) for j in json.loads(listed)]) == (
             0,
@@ -75,8 +72,6 @@ def test_a_training_job_is_listed_shown_and_given_new_shares(
 
         running.coordinator.reply = control_pb2.CommandReply(accepted=True, path="/output/c-1")
         assert call("checkpoint", "fashion") == (0, "checkpoint was accepted: /output/c-1\n")
-        running.coordinator.reply = control_pb2.CommandReply(reason="no worker is named x")
-        assert call("drain", "fashion", "x") == (1, "refused: no worker is named x\n")
 
 
 @pytest.mark.timeout(150)
@@ -115,4 +110,130 @@ def test_a_right_that_is_missing_is_named(call: Call, namespace: Namespace) -> N
 def test_an_operator_that_does_not_answer_is_named(call: Call, namespace: Namespace) -> None:
     namespace.create("heterotrainjobs", job())
     code, words = call("plan", "set", "fashion", "cpu-0=9", "--timeout", "1")
-    assert (code, words.startswith("the operator has not answered in time; ")) == (1, True), words
+    assert (code, words.startswith("the operator has not answered within 1 s; the request stays with ")) == (1, True), (
+        words
+    )
+
+
+@pytest.mark.parametrize(
+    "command", [("drain", "fashion", "cpu-0"), ("checkpoint", "fashion")], ids=["drain", "checkpoint"]
+)
+def test_a_command_waits_as_long_as_it_is_told_to(call: Call, namespace: Namespace, command: tuple[str, ...]) -> None:
+    namespace.create("heterotrainjobs", job())
+    code, words = call(*command, "--timeout", "1")
+    assert (code, words.startswith("the operator has not answered within 1 s; the request stays with ")) == (1, True), (
+        words
+    )
+    taken_back = f"kubectl annotate htj fashion -n {namespace.name} heterotrain.io/command-"
+    assert taken_back in words
+    stored = namespace.get("heterotrainjobs", "fashion")
+    assert stored is not None
+    assert json.loads(stored["metadata"]["annotations"]["heterotrain.io/command"])["command"] == command[0]
+
+
+@pytest.mark.timeout(150)
+def test_a_drain_is_accepted_and_told_of_in_status_and_event(
+    call: Call, namespace: Namespace, start_operator: Start
+) -> None:
+    start_operator()
+    with _training(namespace) as running:
+        assert running.coordinator is not None
+        assert call("drain", "fashion", "cpu-1") == (0, "drain was accepted\n")
+        assert running.coordinator.commands == [control_pb2.CommandRequest(drain=control_pb2.Drain(worker="cpu-1"))]
+        assert _told(namespace, "RequestAccepted") == [(True, "drain was accepted")]
+
+
+@pytest.mark.timeout(150)
+def test_a_drain_that_the_coordinator_refuses_is_told_of_in_status_and_event(
+    call: Call, namespace: Namespace, start_operator: Start
+) -> None:
+    start_operator()
+    with _training(namespace) as running:
+        assert running.coordinator is not None
+        running.coordinator.reply = control_pb2.CommandReply(reason="cpu-1 is the last worker")
+        assert call("drain", "fashion", "cpu-1") == (1, "refused: cpu-1 is the last worker\n")
+        assert _told(namespace, "RequestRefused") == [(False, "cpu-1 is the last worker")]
+
+
+@pytest.mark.timeout(150)
+def test_a_training_job_is_stopped_by_its_coordinator(call: Call, namespace: Namespace, start_operator: Start) -> None:
+    start_operator()
+    with _training(namespace) as running, ThreadPoolExecutor(1) as pool:
+        assert running.coordinator is not None
+        stopping = pool.submit(call, "stop", "fashion", "--timeout", "40")
+        assert until("the answer", lambda: _told(namespace, "RequestAccepted")) == [(True, "stop was accepted")]
+        assert [(c.WhichOneof("command"), c.stop.reason) for c in running.coordinator.commands] == [
+            ("stop", "stopped by the user")
+        ]
+        assert not stopping.done()  # it waits for the end, not for the answer
+
+        end(namespace, "fashion-ps-0-1", "coordinator", ExitCode.STOPPED, '{"state": "Stopped", "reason": "Stopped", '
+            '"message": "stopped by the user, model saved", "rounds": 9, "samples": 576}')  # fmt: skip
+
+        assert stopping.result(60) == (0, "job fashion: Stopped: stopped by the user, model saved\n")
+    stored = namespace.get("heterotrainjobs", "fashion")
+    assert stored is not None
+    assert (stored["status"]["state"], condition(stored, "Succeeded")["status"]) == ("Stopped", "False")
+
+
+def test_logs_say_what_pods_without_a_log_wait_for(call: Call, namespace: Namespace, start_operator: Start) -> None:
+    start_operator()
+    uid = namespace.create("heterotrainjobs", job())["metadata"]["uid"]
+    until_complete(namespace, uid, 4)
+    wait_for(namespace, "fashion-cpu-0-1", "ImagePullBackOff", "Back-off pulling image")
+    run(namespace, "fashion-cpu-2-1")
+
+    pod = "pod fashion-cpu-0-1 waits to start container trainer"
+    waits = f"cpu-0 has no log yet: {pod}: ImagePullBackOff: Back-off pulling image"
+    unscheduled = "cpu-1 has no log yet: pod fashion-cpu-1-1 is not scheduled to a node yet"
+    code, words = call("logs", "fashion")
+    assert (code, {waits, unscheduled} <= set(words.splitlines())) == (0, True), words
+    assert "cpu-2" not in words
+    assert call("logs", "fashion", "cpu-0") == (1, f"{waits}\nthere is no log of cpu-0; --follow waits for it\n")
+    code, words = call("logs", "fashion", "gpu-0")
+    assert (code, words) == (1, "job fashion has no pod of gpu-0; there are: coordinator, cpu-0, cpu-1, cpu-2, ps-0\n")
+
+
+def test_following_a_log_waits_for_the_pod_and_ends_with_the_job(
+    call: Call, namespace: Namespace, start_operator: Start
+) -> None:
+    namespace.create("heterotrainjobs", job())
+    with ThreadPoolExecutor(1) as pool:
+        following = pool.submit(call, "logs", "fashion", "cpu-0", "--follow")
+        time.sleep(3)
+        assert not following.done()
+        start_operator()
+        until("the pod", lambda: namespace.get("pods", "fashion-cpu-0-1"))
+        run(namespace, "fashion-cpu-0-1")
+        time.sleep(3)
+        assert not following.done()
+        namespace.delete("heterotrainjobs", "fashion")
+        code, words = following.result(60)
+    assert code == 0, words
+    assert words.startswith("cpu-0 has no pod yet: the operator has not looked at the job yet\n"), words
+
+
+@contextmanager
+def _training(namespace: Namespace) -> Iterator[Running]:
+    """The job `fashion`, training."""
+    uid = namespace.create("heterotrainjobs", job())["metadata"]["uid"]
+    until_complete(namespace, uid, 4)
+    with coordinator_of(namespace, uid) as running:
+        until(
+            "it trains",
+            lambda: condition(namespace.get("heterotrainjobs", "fashion"), "Training").get("status") == "True",
+        )
+        yield running
+
+
+def _told(namespace: Namespace, reason: str) -> list[tuple[bool, str]]:
+    """The answers in the status, once an event of that reason says as much of the newest."""
+    stored = namespace.get("heterotrainjobs", "fashion")
+    answers = [(a["accepted"], a["message"]) for a in (stored or {}).get("status", {}).get("requests", [])]
+    if answers:
+        said = f"an event {reason}: {answers[-1][1]}"
+        until(
+            said,
+            lambda: [e for e in namespace.list("events") if e["reason"] == reason and answers[-1][1] in e["message"]],
+        )
+    return answers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from manifests import make_group, make_manifest
@@ -66,6 +67,32 @@ def condition(document: Mapping[str, Any] | None, kind: str) -> dict[str, Any]:
     """A condition of a job; empty if there is none."""
     conditions = (document or {}).get("status", {}).get("conditions", [])
     return next((c for c in conditions if c["type"] == kind), {})
+
+
+def end(namespace: Namespace, pod: str, container: str, code: int, message: str = "") -> None:
+    """Play kubelet: a container of a pod that runs ends, and leaves a termination message."""
+    found = namespace.get("pods", pod)
+    assert found is not None
+    ended = {
+        "exitCode": code,
+        "reason": "Completed" if code == 0 else "Error",
+        "message": message,
+        "startedAt": "2026-01-01T00:00:00Z",
+        "finishedAt": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    assert container in {seen["name"] for seen in found["status"]["containerStatuses"]}
+    statuses = [
+        {**seen, "ready": False, "state": {"terminated": ended}} if seen["name"] == container else seen
+        for seen in found["status"]["containerStatuses"]
+    ]
+    namespace.patch("pods", pod, {"status": {"containerStatuses": statuses}}, "status")
+
+
+def wait_for(namespace: Namespace, pod: str, reason: str, message: str) -> None:
+    """Play kubelet: the container `trainer` of a pod cannot be started for now."""
+    state = {"waiting": {"reason": reason, "message": message}}
+    status = {"name": "trainer", "ready": False, "restartCount": 0, "image": "test", "imageID": "", "state": state}
+    namespace.patch("pods", pod, {"status": {"phase": "Pending", "containerStatuses": [status]}}, "status")
 
 
 def run(

@@ -87,8 +87,9 @@ def _id_of(text: str) -> str:
     return str(value.get("id") or "") if isinstance(value, dict) else ""
 
 
-async def ask(kube: UserKube, job: Mapping[str, Any], wish: Wish, deadline: float) -> Answered:
-    """Write the request and wait for its answer until `deadline`, monotonic seconds. Raises `AskingError`."""
+async def ask(kube: UserKube, job: Mapping[str, Any], wish: Wish, timeout_seconds: float) -> Answered:
+    """Write the request and wait for its answer. Raises `AskingError`, also when it has not come in time."""
+    deadline = time.monotonic() + timeout_seconds
     meta = job["metadata"]
     namespace, name = meta["namespace"], meta["name"]
     if is_over(job):
@@ -105,20 +106,22 @@ async def ask(kube: UserKube, job: Mapping[str, Any], wish: Wish, deadline: floa
             if found is not None:
                 return found
         if time.monotonic() > deadline:
-            raise AskingError(f"{_silence(wish.annotation)}{trouble}")
+            raise AskingError(silence(asked, namespace, timeout_seconds) + trouble)
         await asyncio.sleep(POLL_SECONDS)
 
 
-def _silence(annotation: str) -> str:
-    what = "the plan" if annotation == Annotation.PLAN_REQUEST else "the command"
+def silence(asked: Asked, namespace: str, seconds: float) -> str:
+    """What holds once nobody has answered for so long, and what the user can do. Pure."""
+    what = "the plan" if asked.annotation == Annotation.PLAN_REQUEST else "the command"
     return (
-        f"the operator has not answered in time; the request stays with the job, and {what} may still be carried out. "
+        f"the operator has not answered within {seconds:g} s; the request stays with the job, and {what} may still be "
+        f"carried out. To take it back: `kubectl annotate htj {asked.job} -n {namespace} {asked.annotation}-`. "
         "Does the operator run? `kubectl get pods -A -l app.kubernetes.io/name=heterotrain-operator`"
     )
 
 
 async def until_over(kube: UserKube, namespace: str, name: str, uid: str, deadline: float) -> Mapping[str, Any] | None:
-    """The job once it is over; `None`: it is gone. Raises `AskingError` at `deadline`."""
+    """The job once it is over; `None`: it is gone. Raises `AskingError` at `deadline`, monotonic seconds."""
     while True:
         job = await kube.get_job(namespace, name)
         if job is None or job["metadata"]["uid"] != uid:
@@ -126,5 +129,10 @@ async def until_over(kube: UserKube, namespace: str, name: str, uid: str, deadli
         if is_over(job):
             return job
         if time.monotonic() > deadline:
-            raise AskingError(f"job {name} was told to stop and is not over yet: it is {state_of(job)}")
+            message = (
+                f"job {name} has taken the request to stop, which stays, and is not over yet: it is {state_of(job)}"
+            )
+            raise AskingError(
+                f"{message}; `kubectl wait -n {namespace} --for=condition=Succeeded=False htj/{name}` waits"
+            )
         await asyncio.sleep(POLL_SECONDS)

@@ -6,24 +6,26 @@ They are here and not in `heterotrain_operator.kube`, because they are rights of
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
 from kubernetes.aio import config
-from kubernetes.aio.client import ApiClient
+from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.config.incluster_config import SERVICE_TOKEN_FILENAME
 
 from heterotrain_operator.errors import ApiError
-from heterotrain_operator.kube import Json, Kube, _core, _error, _jobs, _parse, _Request, load_configuration
+from heterotrain_operator.kube import Json, Kube, _core, _error, _jobs, _parse, _Request
 from heterotrain_operator.metrics import Metrics
 
 FIELD_MANAGER: Final = "heterotrain-cli"
 CALL_SECONDS: Final = 20.0
 """Deadline of one request."""
 DEFAULT_NAMESPACE: Final = "default"
-_ACCOUNT_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+ACCOUNT: Final = Path(SERVICE_TOKEN_FILENAME).parent
+"""Where a pod finds the token, the authority and the namespace of its service account."""
 
 
 class UserKube(Kube):
@@ -59,7 +61,13 @@ class UserKube(Kube):
 @asynccontextmanager
 async def connect_user(context: str | None, timeout_seconds: float = CALL_SECONDS) -> AsyncIterator[UserKube]:
     """A door that is closed on leaving. Raises `config.ConfigException` if no credentials are found."""
-    client = ApiClient(await load_configuration(context))
+    configuration = Configuration()
+    kubeconfig = _kubeconfig(context)
+    if kubeconfig is None:
+        config.load_incluster_config(client_configuration=configuration)
+    else:
+        await config.load_kube_config(config_file=kubeconfig, context=context, client_configuration=configuration)
+    client = ApiClient(configuration)
     client.user_agent = FIELD_MANAGER
     try:
         yield UserKube(client, Metrics(), timeout_seconds)
@@ -69,14 +77,48 @@ async def connect_user(context: str | None, timeout_seconds: float = CALL_SECOND
 
 def own_namespace(context: str | None) -> str:
     """The namespace of the context, or of the service account inside a cluster; ``default`` if none is set."""
-    if context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
-        return _ACCOUNT_NAMESPACE.read_text().strip() if _ACCOUNT_NAMESPACE.exists() else DEFAULT_NAMESPACE
-    contexts, current = config.list_kube_config_contexts()
+    kubeconfig = _kubeconfig(context)
+    if kubeconfig is None:
+        file = ACCOUNT / "namespace"
+        return file.read_text().strip() if file.exists() else DEFAULT_NAMESPACE
+    contexts, current = config.list_kube_config_contexts(kubeconfig)
     wanted = current if context is None else next((c for c in contexts if c["name"] == context), None)
     if wanted is None:
         names = ", ".join(c["name"] for c in contexts)
         raise config.ConfigException(f"no context is named {context}; there are: {names}")
     return str(wanted["context"].get("namespace") or DEFAULT_NAMESPACE)
+
+
+def _kubeconfig(context: str | None) -> str | None:
+    there = {place for place in _places(os.environ) if Path(place).exists()}
+    return choose_kubeconfig(context, os.environ, there, account=(ACCOUNT / "token").exists())
+
+
+def choose_kubeconfig(
+    context: str | None, environment: Mapping[str, str], there: Collection[str], *, account: bool
+) -> str | None:
+    """The kubeconfig to use, as kubectl does; `None`: the credentials of the pod's service account. Pure.
+
+    A kubeconfig that was named, by KUBECONFIG or with a context of it, must exist. Else the default one is taken if it
+    exists, then the service account. `there`: files that exist. `account`: whether a token is mounted. Raises
+    `config.ConfigException` with what was looked for.
+    """
+    places = _places(environment)
+    if any(place in there for place in places):
+        return os.pathsep.join(places)
+    looked = f"the kubeconfig {os.pathsep.join(places)} does not exist"
+    if environment.get("KUBECONFIG") or context is not None:
+        raise config.ConfigException(looked)
+    if "KUBERNETES_SERVICE_HOST" not in environment:
+        raise config.ConfigException(looked)
+    if not account:
+        raise config.ConfigException(f"{looked}, and no service account's token is mounted at {ACCOUNT / 'token'}")
+    return None
+
+
+def _places(environment: Mapping[str, str]) -> list[str]:
+    named = [place for place in environment.get("KUBECONFIG", "").split(os.pathsep) if place]
+    return named or [str(Path(environment.get("HOME", "~"), ".kube", "config").expanduser())]
 
 
 def api_words(error: ApiError) -> str:

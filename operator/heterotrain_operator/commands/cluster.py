@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import typer
@@ -94,11 +95,11 @@ def stop(place: Place, name: str, *, now: bool, timeout_seconds: float) -> None:
 
 
 def logs(place: Place, name: str, process: str | None, *, follow: bool) -> None:
-    """``logs``."""
+    """``logs``. What a process waits for that has no log yet goes to standard error."""
 
     async def work() -> None:
         async with _job(place, name) as (kube, job):
-            await print_logs(kube, job, process, typer.echo, follow=follow)
+            await print_logs(kube, job, process, typer.echo, partial(typer.echo, err=True), follow=follow)
 
     _run(work())
 
@@ -124,11 +125,10 @@ def _new_id() -> str:
 
 def _ask(place: Place, name: str, wish: Wish, timeout_seconds: float) -> tuple[Answered, Mapping[str, Any]]:
     """The answer, and the job's metadata."""
-    deadline = time.monotonic() + timeout_seconds
 
     async def work() -> tuple[Answered, Mapping[str, Any]]:
         async with _job(place, name) as (kube, job):
-            return await ask(kube, job, wish, deadline), job["metadata"]
+            return await ask(kube, job, wish, timeout_seconds), job["metadata"]
 
     return _run(work())
 
@@ -162,5 +162,5 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
     except ApiUnreachableError as error:
         raise CommandError(f"the cluster does not answer: {error}") from None
     except ConfigException as error:
-        message = f"no cluster is configured: {error}; set KUBECONFIG, or name a --context that it has"
+        message = f"no cluster is configured: {error}; name a kubeconfig in KUBECONFIG, and a --context that it has"
         raise CommandError(message, ExitCode.INVALID) from None

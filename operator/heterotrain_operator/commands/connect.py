@@ -48,6 +48,23 @@ def coordinator_of(name: str) -> Iterator[CoordinatorStub]:
             ) from None
 
 
+@contextmanager
+def patience(name: str, what: str, seconds: float) -> Iterator[None]:
+    """Around a call that asks a coordinator for something within `seconds`; raises `CommandError` when they are over.
+
+    The coordinator takes nothing back because the caller has gone.
+    """
+    try:
+        yield
+    except grpc.RpcError as error:
+        if not isinstance(error, grpc.Call) or error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+            raise
+        raise CommandError(
+            f"the coordinator of job {name} has not answered within {seconds:g} s; the request stays with it, and "
+            f"{what} may still be carried out: see `heterotrain plan show {name}`, or wait longer with --timeout"
+        ) from None
+
+
 def state_of(name: str) -> control_pb2.JobState:
     """The job's state now; raises `CommandError`."""
     with coordinator_of(name) as stub:
@@ -58,7 +75,7 @@ def state_of(name: str) -> control_pb2.JobState:
 
 def command(name: str, request: control_pb2.CommandRequest, timeout_seconds: float) -> control_pb2.CommandReply:
     """Send a command and return the reply; raises `CommandError`, with the reason if it is refused."""
-    with coordinator_of(name) as stub:
+    with coordinator_of(name) as stub, patience(name, "the command", timeout_seconds):
         reply = stub.Command(request, timeout=timeout_seconds)
     if not reply.accepted:
         raise CommandError(f"refused: {reply.reason}")

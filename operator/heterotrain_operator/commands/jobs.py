@@ -83,7 +83,11 @@ def logs(
     namespace: NamespaceOption = None,
     context: ContextOption = None,
 ) -> None:
-    """Print the logs of a job's processes. On a cluster: of the newest pod of each."""
+    """Print the logs of a job's processes. On a cluster: of the newest pod of each.
+
+    On a cluster it is said (on standard error) what a pod waits for that has not started; the exit code is 1 if there
+    was no log at all.
+    """
     place = Place(namespace, context)
     if place.given:
         remote().logs(place, job, process, follow=follow)
@@ -147,23 +151,29 @@ def stop(
 def drain(
     job: JobArgument,
     worker: Annotated[str, typer.Argument(metavar="WORKER", help="Name of a worker, e.g. cpu-0.")],
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for the answer.")] = 60.0,
     namespace: NamespaceOption = None,
     context: ContextOption = None,
 ) -> None:
     """Let one worker finish its round and leave; the others take over its share."""
     place = Place(namespace, context)
     if place.given:
-        remote().command(place, job, "drain", worker=worker, timeout_seconds=60)
+        remote().command(place, job, "drain", worker=worker, timeout_seconds=timeout)
         return
-    command(job, control_pb2.CommandRequest(drain=control_pb2.Drain(worker=worker)), timeout_seconds=30)
+    command(job, control_pb2.CommandRequest(drain=control_pb2.Drain(worker=worker)), timeout)
     typer.echo(f"{worker} leaves after its present round")
 
 
-def checkpoint(job: JobArgument, namespace: NamespaceOption = None, context: ContextOption = None) -> None:
+def checkpoint(
+    job: JobArgument,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait until it is written.")] = 300.0,
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
+) -> None:
     """Write the parameters as they are now beside the final model."""
     place = Place(namespace, context)
     if place.given:
-        remote().command(place, job, "checkpoint", timeout_seconds=300)
+        remote().command(place, job, "checkpoint", timeout_seconds=timeout)
         return
     request = control_pb2.CommandRequest(checkpoint=control_pb2.Checkpoint())
-    typer.echo(command(job, request, timeout_seconds=300).path)
+    typer.echo(command(job, request, timeout).path)

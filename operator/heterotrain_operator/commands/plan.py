@@ -12,7 +12,7 @@ from google.protobuf.json_format import MessageToDict
 
 from heterotrain_api.contract import ExitCode
 from heterotrain_api.v1alpha1 import MAX_BATCH
-from heterotrain_operator.commands.connect import coordinator_of, state_of
+from heterotrain_operator.commands.connect import coordinator_of, patience, state_of
 from heterotrain_operator.commands.errors import CommandError
 from heterotrain_operator.commands.place import ContextOption, NamespaceOption, Place, remote
 from heterotrain_operator.local.progress import headline, make_console, worker_table
@@ -67,7 +67,7 @@ def set_(  # noqa: PLR0917  # a command: its options are given by name
         remote().set_plan(place, job, wanted, reason=reason, timeout_seconds=timeout)
         return
     plan = control_pb2.Plan(shares=wanted, reason=reason)
-    with coordinator_of(job) as stub:
+    with coordinator_of(job) as stub, patience(job, "the plan", timeout):
         verdict = stub.Apply(plan, timeout=timeout)
     if not verdict.accepted:
         raise CommandError("\n".join(refusal_lines(verdict)))

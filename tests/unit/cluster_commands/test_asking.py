@@ -81,8 +81,13 @@ class SilentKube(UserKube):
 
 async def test_an_operator_that_is_silent_is_named() -> None:
     kube, wish = SilentKube(), Wish(ASKED.annotation, "r-2", '{"id": "r-2"}')
-    with pytest.raises(AskingError, match="the operator has not answered in time"):
-        await ask(kube, make_job(), wish, deadline=0.0)
+    with pytest.raises(AskingError) as caught:
+        await ask(kube, make_job(), wish, timeout_seconds=0.0)
+    assert str(caught.value) == (
+        "the operator has not answered within 0 s; the request stays with the job, and the plan may still be carried "
+        "out. To take it back: `kubectl annotate htj fashion -n one heterotrain.io/plan-request-`. "
+        "Does the operator run? `kubectl get pods -A -l app.kubernetes.io/name=heterotrain-operator`"
+    )
     assert kube.written == {ASKED.annotation: '{"id": "r-2"}'}
 
 
@@ -90,7 +95,7 @@ async def test_nothing_is_written_on_a_job_that_is_over() -> None:
     kube = SilentKube()
     over = make_job(state="Stopped", conditions=[{"type": "Succeeded", "status": "False"}])
     with pytest.raises(AskingError, match="job fashion does not run: it is Stopped"):
-        await ask(kube, over, Wish(ASKED.annotation, "r-2", "{}"), deadline=0.0)
+        await ask(kube, over, Wish(ASKED.annotation, "r-2", "{}"), timeout_seconds=0.0)
     assert kube.written == {}
 
 
