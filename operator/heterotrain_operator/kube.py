@@ -60,16 +60,13 @@ class _Request:
 _METHODS: Final = {"get": "GET", "list": "GET", "create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 
 
-async def load_configuration(context: str | None = None) -> Configuration:
-    """The service account's credentials inside a cluster (its token is read again each minute), else the kubeconfig.
-
-    `context`: of the kubeconfig, which then holds inside a cluster too; by default its current one.
-    """
+async def load_configuration() -> Configuration:
+    """The service account's credentials inside a cluster (its token is read again each minute), else the kubeconfig."""
     configuration = Configuration()
-    if context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
         config.load_incluster_config(client_configuration=configuration)
     else:
-        await config.load_kube_config(context=context, client_configuration=configuration)
+        await config.load_kube_config(client_configuration=configuration)
     return configuration
 
 
@@ -190,6 +187,22 @@ class Kube:
         return await self._send(
             _Request("patch", "events", path, body=patch, content_type="application/merge-patch+json")
         )
+
+    # Rights
+
+    async def may(self, verb: str, group: str, resource: str, namespace: str | None) -> bool:
+        """Whether the operator has a right; `resource` with its subresource. Anybody may ask this for themselves."""
+        plural, _, subresource = resource.partition("/")
+        attributes = {"verb": verb, "group": group, "resource": plural, "subresource": subresource}
+        attributes |= {} if namespace is None else {"namespace": namespace}
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        answer = await self._send(_Request("create", "selfsubjectaccessreviews", path, body=body))
+        return (answer.get("status") or {}).get("allowed") is True
 
     # The rest is HTTP.
 

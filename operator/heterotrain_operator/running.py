@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from heterotrain_operator.job.settings import JobSettings
 from heterotrain_operator.kube import Kube, connect
 from heterotrain_operator.link import Links
 from heterotrain_operator.metrics import Metrics, serve
+from heterotrain_operator.rights import Right, Rights
 from heterotrain_operator.settings import InfoSettings, OperatorSettings
 from heterotrain_operator.sources import Sources
 from heterotrain_operator.supervisor import Supervisor
@@ -26,6 +27,7 @@ from heterotrain_rpc import control_pb2
 
 logger = logging.getLogger(__name__)
 
+JOBS: Final = "heterotrainjobs"
 NO_CRD: Final = (
     "the cluster does not know HeteroTrainJobs: install the CRD, "
     "for example with kubectl apply -f crds/heterotrainjobs.yaml"
@@ -61,6 +63,8 @@ class Operator:
         self._supervisor: Supervisor | None = None
         self._kube: Kube | None = None
         self._information: Information | None = None
+        self._rights: Rights | None = None
+        self._rights_task: asyncio.Task[None] | None = None
         self._without_crd = False
 
     async def start(self) -> None:
@@ -99,6 +103,9 @@ class Operator:
         self._exit.push_async_callback(self._supervisor.stop)
         self._loop_task = asyncio.create_task(self._supervisor.run(), name="supervisor")
         self._exit.push_async_callback(self._end_loop, self._loop_task)
+        self._rights = Rights(_may(kube), settings.namespaces, self.metrics.forbidden)
+        self._rights_task = asyncio.create_task(self._look_at_rights(self._rights), name="rights")
+        self._exit.push_async_callback(self._end_loop, self._rights_task)
         for resource, ledger in (("jobs", self._jobs), ("pods", self._pods)):
             self.metrics.follow(resource, _asked(ledger.age, self._time), ledger.lag)
         if settings.metrics_port:
@@ -130,24 +137,28 @@ class Operator:
             self.wake(JobKey(meta["namespace"], name))
 
     def ready(self) -> bool:
-        """All jobs are known and attended; asked in another thread."""
-        return self._supervisor is not None and self._supervisor.listed
+        """All jobs are known and attended, with all rights that it takes; asked in another thread."""
+        listed = self._supervisor is not None and self._supervisor.listed
+        return listed and self._rights is not None and self._rights.settled and not self._rights.missing
 
     def trouble(self) -> str | None:
         """Why the process should be started anew; `None`: it should not.
 
-        An API server that does not answer is no reason: a new process would not reach it either.
+        An API server that does not answer is no reason, nor is a watch that is not allowed: a new process would not
+        fare better.
         """
         now = self._time()
         if self._without_crd:
             return NO_CRD  # kopf looks for it only when it starts
         if self._loop_task is not None and self._loop_task.done():
             return "the supervisor has ended"
+        if self._rights_task is not None and self._rights_task.done():
+            return "the task that looks at the operator's rights has ended"
         if self._supervisor is not None and now - self._supervisor.beat > self._settings.loop_stuck_seconds:
             return f"the supervisor has not come round for {now - self._supervisor.beat:.0f} s"
         for resource, ledger in (("jobs", self._jobs), ("pods", self._pods)):
             lag = ledger.lag()
-            if lag > self._settings.watch_stale_seconds:
+            if lag > self._settings.watch_stale_seconds and not self._may_not_watch(resource):
                 return f"the watch of {resource} has withheld an event for {lag:.0f} s"
         return None
 
@@ -191,9 +202,23 @@ class Operator:
         if self._information is not None:
             self._information.told(key, state)
 
+    def _may_not_watch(self, resource: str) -> bool:
+        plural = JOBS if resource == "jobs" else resource
+        return self._rights is not None and any(self._rights.lacks(verb, plural) for verb in ("list", "watch"))
+
+    async def _look_at_rights(self, rights: Rights) -> None:
+        while True:
+            # A watch that withholds something may have lost its right, of which only kopf is told.
+            await rights.look(anew=self._jobs.lag() > 0 or self._pods.lag() > 0)
+            await asyncio.sleep(self._settings.full_pass_seconds)
+
     async def _end_loop(self, task: asyncio.Task[None]) -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+def _may(kube: Kube) -> Callable[[Right], Awaitable[bool]]:
+    return lambda right: kube.may(right.verb, right.group, right.resource, right.namespace)
 
 
 def _asked(question: Callable[[float], float], time: Callable[[], float]) -> Callable[[], float]:

@@ -84,8 +84,8 @@ class ApiProxy:
         return f"http://127.0.0.1:{self.port}"
 
     def writes(self) -> list[Seen]:
-        """What the API server was asked to write and did write or refuse."""
-        return [seen for seen in list(self.seen) if seen.method in WRITES]
+        """What the API server was asked to write and did write or refuse; reviews ask, and write nothing."""
+        return [seen for seen in list(self.seen) if seen.method in WRITES and not seen.resource.endswith("reviews")]
 
     def stall(self) -> None:
         """Pass nothing more in either direction, close nothing."""
