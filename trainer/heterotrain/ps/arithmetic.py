@@ -52,6 +52,32 @@ def _weighted_sum_of_halves(target: torch.Tensor, parts: Sequence[torch.Tensor],
         chunk.copy_(total)
 
 
+def compensate(
+    out: torch.Tensor,
+    regions: Sequence[Region],
+    gradient: torch.Tensor,
+    *,
+    now: torch.Tensor,
+    base: torch.Tensor,
+    strength: float,
+) -> None:
+    """Add ``strength x g x g x (now - base)`` to the parameter regions of the aggregate `out` (DC-ASGD, E).
+
+    `base` holds the values that `gradient` was computed on, `now` the present ones; ``g x g`` stands for the diagonal
+    of the Hessian (Zheng et al., arXiv 1609.08326). `strength` is multiplied by the gradient's weight already. 16-bit
+    types are computed in float32.
+    """
+    for region in regions:
+        if region.kind is TensorKind.PARAMETER:
+            target, g = region_view(out, region), region_view(gradient, region)
+            newer, older = region_view(now, region), region_view(base, region)
+            wide = torch.float32 if target.dtype in _HALF else target.dtype
+            for start, chunk in _chunks(target):
+                window = slice(start, start + chunk.numel())
+                moved = newer[window].to(wide) - older[window].to(wide)
+                chunk.copy_(chunk.to(wide) + moved.mul_(g[window].to(wide).square()).mul_(strength))
+
+
 def scale_parameters(arena: torch.Tensor, regions: Sequence[Region], coefficient: float) -> None:
     """Multiply the parameter regions of an aggregate in place (norm clipping)."""
     for region in regions:
@@ -59,19 +85,23 @@ def scale_parameters(arena: torch.Tensor, regions: Sequence[Region], coefficient
             region_view(arena, region).mul_(coefficient)
 
 
-def update_buffers(values: torch.Tensor, total: torch.Tensor, regions: Sequence[Region], scale: float) -> None:
+def update_buffers(
+    values: torch.Tensor, total: torch.Tensor, regions: Sequence[Region], scale: float, *, stale: bool = False
+) -> None:
     """Bring an aggregate's buffers into the present values.
 
     Float buffers: ``value += scale x sum(weight x difference)``, so that each sample moves them alike, whatever share
     of the round it came in and whether all of the round's samples counted. Integer and boolean buffers: the largest
     value that a contribution pushed replaces the present one, even if it is smaller: contributions of one round start
-    from the same version, so a counter advances, and a pointer wraps, exactly as in one process.
+    from the same version, so a counter advances, and a pointer wraps, exactly as in one process. With `stale`
+    contributions among them a smaller value changes nothing: a counter never goes back.
     """
     for region in regions:
         if region.kind is TensorKind.FLOAT_BUFFER:
             region_view(values, region).add_(region_view(total, region), alpha=scale)
         elif region.kind is TensorKind.INTEGER_BUFFER:
-            region_view(values, region).copy_(region_view(total, region))
+            present, pushed = region_view(values, region), region_view(total, region)
+            present.copy_(torch.maximum(present, pushed) if stale else pushed)
 
 
 def norm_part(views: Sequence[torch.Tensor], norm_type: float) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from heterotrain.checkpoint.state import Unpacker, held, pack
-from heterotrain.ps.arithmetic import aggregate, norm_part, scale_parameters, update_buffers
+from heterotrain.ps.arithmetic import aggregate, compensate, norm_part, scale_parameters, update_buffers
 from heterotrain.ps.gradients import ArenaPool, Gradients
 from heterotrain.ps.optimizer import ShardOptimizer, Slot, decode_group, state_bytes_per_element
 from heterotrain.ps.values import CommitOrder, ShardSpec
@@ -88,6 +88,10 @@ class Part:
         if gradients:
             aggregate(self._total, self.regions, gradients, weights)
 
+    def compensate(self, gradient: torch.Tensor, *, now: torch.Tensor, base: torch.Tensor, strength: float) -> None:
+        """Correct the aggregate for one stale gradient (see `arithmetic.compensate`)."""
+        compensate(self._total, self.regions, gradient, now=now, base=base, strength=strength)
+
     def norm_part(self, norm_type: float, absent: frozenset[int]) -> float:
         """What this shard adds to the norm of the aggregate (see `arithmetic.norm_part`)."""
         views = [
@@ -106,7 +110,7 @@ class Part:
         if order.clip_coefficient is not None:
             scale_parameters(self._total, self.regions, order.clip_coefficient)
         optimizer.step(order.groups, order.scale, order.absent)
-        update_buffers(target, self._total, self.regions, order.scale)
+        update_buffers(target, self._total, self.regions, order.scale, stale=bool(order.stale))
 
     def tensor_at(self, offset: int) -> str:
         """Name of the tensor that byte `offset` of the arena belongs to."""

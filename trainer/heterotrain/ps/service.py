@@ -240,6 +240,7 @@ def order_from(request: shard_pb2.CommitRequest) -> CommitOrder:
         clip_coefficient=request.clip_coefficient if request.HasField("clip_coefficient") else None,
         norm_type=request.norm_type if request.HasField("norm_type") else 2.0,
         discard=tuple(_name_of(c) for c in request.discard),
+        compensation=request.compensation,
     )
 
 

@@ -271,13 +271,30 @@ class ShardStore:
                 raise RefusedError(f"a commit of version {order.version} cannot follow: the present one is {present}")
             part.check(order)
             whole = [part.gradients.whole(name) for name, _ in _ordered(order)]
+            if order.compensation > 0.0:
+                for name in order.stale:
+                    if part.versions.arena(name.iteration) is None:
+                        raise RefusedError(
+                            f"{name} cannot be compensated: {_gone(name.iteration, part.versions.numbers)}"
+                        )
         return part, [arena for arena in whole if arena is not None]
 
     def _sum(self, part: Part, order: CommitOrder, gradients: Sequence[torch.Tensor]) -> None:
         content = (order.version, _ordered(order))
         if self._summed != content:
             part.sum(gradients, [weight for _, weight in _ordered(order)])
+            if order.compensation > 0.0 and order.stale:
+                self._compensate(part, order)
             self._summed = content
+
+    def _compensate(self, part: Part, order: CommitOrder) -> None:
+        weights = dict(order.contributions)
+        for name in order.stale:
+            with self._changed:
+                gradient = part.gradients.whole(name)
+                now, base = part.versions.arena(order.version), part.versions.arena(name.iteration)
+            if gradient is not None and now is not None and base is not None:
+                part.compensate(gradient, now=now, base=base, strength=order.compensation * weights[name])
 
     def _make_version(self, part: Part, order: CommitOrder, gradients: Sequence[torch.Tensor]) -> None:
         self._sum(part, order, gradients)

@@ -99,6 +99,13 @@ class CommitOrder:
     norm_type: float = 2.0
     discard: tuple[GradientName, ...] = ()
     """Gradients that will never be in a commit."""
+    compensation: float = 0.0
+    """Strength of the delay compensation of stale contributions (`stale`)."""
+
+    @property
+    def stale(self) -> tuple[GradientName, ...]:
+        """Contributions that were computed on an older version, which is their iteration; in the order of summation."""
+        return tuple(sorted(name for name, _ in self.contributions if name.iteration < self.version))
 
     def __post_init__(self) -> None:
         names = [name for name, _ in self.contributions]
@@ -109,6 +116,8 @@ class CommitOrder:
             raise ValueError(f"weights of contributions must be 0 to 1 and sum to 1, not {weights}")
         if not 0.0 <= self.scale <= 1e9:
             raise ValueError(f"scale must be a finite number of at least 0, not {self.scale}")
+        if not 0.0 <= self.compensation <= 1e9:
+            raise ValueError(f"compensation must be a finite number of at least 0, not {self.compensation}")
         if not self.norm_type > 0.0:
             raise ValueError(f"norm_type must be above 0 (infinity is allowed), not {self.norm_type}")
         if self.clip_coefficient is not None and not 0.0 <= self.clip_coefficient <= 1.0:

@@ -45,6 +45,11 @@ class Versions:
         """Arena of the present version."""
         return self._held[self.present].arena
 
+    def arena(self, version: int) -> torch.Tensor | None:
+        """Values of a version that can be read; `None` if it cannot. They stay until the next `begin`."""
+        published = self._held.get(version)
+        return None if published is None else published.arena
+
     def acquire(self, version: int) -> Published | None:
         """Hold a version for reading, if it can be; to be given back by `release`."""
         published = self._held.get(version)
