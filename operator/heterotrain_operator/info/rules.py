@@ -139,7 +139,10 @@ def _name_and_spec(document: object, name: str) -> tuple[str, object]:
 
 def rule_from_document(document: Mapping[str, Any]) -> CollectionRule | ProcessingRule:
     """The rule that an object of the API server is, with its generation; raises `InvalidManifestError`."""
-    rule = parse_rule({key: document[key] for key in ("apiVersion", "kind", "metadata", "spec") if key in document})
+    # Of metadata only what says which rule it is: the API server may add fields that we do not know.
+    metadata = {key: document["metadata"].get(key) for key in ("name", "namespace")}
+    known = {key: document[key] for key in ("apiVersion", "kind", "spec") if key in document}
+    rule = parse_rule({**known, "metadata": metadata})
     faults = list(_own_faults(rule))
     if faults:
         raise InvalidManifestError(faults)

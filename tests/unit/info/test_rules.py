@@ -136,7 +136,14 @@ def test_an_object_of_the_api_server_is_a_rule_with_its_generation() -> None:
     document = {
         "apiVersion": "heterotrain.io/v1alpha1",
         "kind": "ProcessingRule",
-        "metadata": {"name": "p", "namespace": "system", "generation": 4, "uid": "u", "managedFields": [{}]},
+        "metadata": {
+            "name": "p",
+            "namespace": "system",
+            "generation": 4,
+            "uid": "u",
+            "managedFields": [{}],
+            "newer": 1,
+        },
         "spec": SPEC,
         "status": {"ready": "True"},
     }

@@ -121,6 +121,25 @@ def test_a_rule_that_is_none_stops_no_other_and_is_obeyed_once_it_is_mended() ->
     play(story)
 
 
+def test_a_rule_that_makes_us_fail_stops_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(stage: Stage) -> None:
+        set_rule = stage.world.service.set_rule
+
+        def fail(rule: Any) -> Any:
+            if rule.metadata.name == "a":
+                raise ZeroDivisionError("ours")
+            return set_rule(rule)
+
+        monkeypatch.setattr(stage.world.service, "set_rule", fail)
+        stage.book.listed(PROCESS, [make_document(PROCESS, name, spec(name)) for name in "ab"])
+        assert [stage.error(PROCESS, name) for name in "ab"] == ["ZeroDivisionError: ours", ""]
+
+    play(story)
+    assert "not foreseen" in caplog.text
+
+
 def test_there_may_be_so_many_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(book_module, "MAX_RULES", 2)
 

@@ -124,8 +124,13 @@ class RuleBook:
         except InvalidManifestError as error:
             message = "; ".join(str(fault) for fault in error.faults)
             return self._refuse(kind, document, RuleReason.INVALID_SPEC, message)
-        logger.info("Rule %s/%s is obeyed in generation %s.", kind, name, document["metadata"]["generation"])
-        return self._service.set_rule(rule)
+        try:
+            state = self._service.set_rule(rule)
+        except Exception as error:  # no rule may stop the others, whatever it does to us
+            logger.exception("Rule %s/%s could not be taken up; this was not foreseen.", kind, name)
+            return self._refuse(kind, document, RuleReason.UNEXPECTED_ERROR, f"{type(error).__name__}: {error}")
+        logger.info("Rule %s/%s is taken up in generation %s.", kind, name, document["metadata"]["generation"])
+        return state
 
     def _refuse(self, kind: RuleKind, document: Document, reason: RuleReason, message: str) -> RuleState:
         meta = document["metadata"]
