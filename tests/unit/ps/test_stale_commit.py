@@ -82,7 +82,7 @@ def test_a_counter_never_goes_back_to_what_a_stale_worker_counted() -> None:
 
 @pytest.mark.parametrize(
     ("optimizer", "options"),
-    [("SGD", {"lr": 0.02}), ("SGD", {"lr": 0.0008, "momentum": 0.9}), ("AdamW", {"lr": 0.01, "weight_decay": 0.1})],
+    [("SGD", {"lr": 0.02}), ("SGD", {"lr": 0.0012, "momentum": 0.9}), ("AdamW", {"lr": 0.01, "weight_decay": 0.1})],
     ids=["SGD", "SGD with momentum", "AdamW"],
 )
 @pytest.mark.parametrize(
