@@ -189,6 +189,10 @@ def _somebody_is_waited_for(spec: HeteroTrainJobSpec) -> bool:
     return _sum(spec, lambda _: 1) > (DEFAULT_BACKUP if backup is None else backup)
 
 
+def _backoff_with_checkpoint(spec: HeteroTrainJobSpec) -> bool:
+    return spec.run_policy.backoff_limit is None or spec.checkpoint is not None
+
+
 def _reserved_env_rule(path: str) -> Rule:
     return Rule(
         path,
@@ -212,6 +216,13 @@ def _cel_sum(share: str) -> str:
 
 
 RULES: Final[tuple[Rule, ...]] = (
+    Rule(
+        "spec",
+        "!has(self.runPolicy) || !has(self.runPolicy.backoffLimit) || has(self.checkpoint)",
+        "must be left out without checkpoint: a job can only go back to a checkpoint; add checkpoint, or leave it out",
+        _backoff_with_checkpoint,
+        field=".runPolicy.backoffLimit",
+    ),
     Rule(
         "",
         f"self.metadata.name.matches('{JOB_NAME_PATTERN}')",

@@ -360,6 +360,28 @@ class Synchronization(Resource):
     """Seconds without a sign of life after which a worker counts as lost."""
 
 
+class Checkpoint(Resource):
+    """When the whole state of the training is written, so that a loss costs no more than the rounds since then."""
+
+    every_rounds: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
+    """Rounds from one checkpoint to the next. Not by rounds if not given."""
+    every_seconds: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
+    """Seconds of training from one checkpoint to the next. If everyRounds is not given either: 600."""
+    keep: Annotated[int, Field(ge=1, le=1000)] = 3
+    """Number of checkpoints that are kept; older ones of the same job are removed."""
+    path: Annotated[str, Field(min_length=1, max_length=256, pattern=FOLDER)] = "checkpoints"
+    """Folder for the checkpoints, below the output volume."""
+    resume_from: Annotated[str, Field(min_length=1, max_length=512, pattern=FOLDER)] | None = None
+    """Checkpoint, or folder of some, below the output volume, that a job without one of its own begins from."""
+
+
+class RunPolicy(Resource):
+    """What becomes of a job that loses a part of itself."""
+
+    backoff_limit: Annotated[int, Field(ge=0, le=1000)] | None = None
+    """Number of losses that send the job back to its newest checkpoint; the next fails it. 3 if not given."""
+
+
 class Target(Resource):
     """A reported value that ends the training once it is reached; exactly one of atLeast and atMost is given."""
 
@@ -415,6 +437,10 @@ class HeteroTrainJobSpec(Resource):
     """Where the trained model goes."""
     synchronization: Synchronization = Synchronization()
     """How workers wait for each other."""
+    checkpoint: Checkpoint | None = None
+    """When the whole state of the training is written. Without it on command only, and a lost process fails the job."""
+    run_policy: RunPolicy = RunPolicy()
+    """What becomes of a job that loses a part of itself."""
     stop: Stop = Stop()
     """Limits that end the training before the script's last epoch."""
 

@@ -21,10 +21,10 @@ from heterotrain_operator.local.process_plan import ProcessPlan
 
 fakes = Path(sys.argv[1])
 real_ps, real_coordinator = ProcessPlan.ps_command, ProcessPlan.coordinator_command
-ProcessPlan.ps_command = lambda plan, index: replace(
-    real_ps(plan, index), arguments=[sys.executable, str(fakes / "ps.py")])
-ProcessPlan.coordinator_command = lambda plan: replace(
-    real_coordinator(plan), arguments=[sys.executable, str(fakes / "coordinator.py")])
+ProcessPlan.ps_command = lambda plan, *rest: replace(
+    real_ps(plan, *rest), arguments=[sys.executable, str(fakes / "ps.py")])
+ProcessPlan.coordinator_command = lambda plan, *rest: replace(
+    real_coordinator(plan, *rest), arguments=[sys.executable, str(fakes / "coordinator.py")])
 cli.main(sys.argv[2:])
 """
 

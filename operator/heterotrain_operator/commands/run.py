@@ -17,7 +17,7 @@ from heterotrain_api.v1alpha1 import HeteroTrainJobSpec
 from heterotrain_operator.commands.errors import CommandError
 from heterotrain_operator.job.last_words import last_words
 from heterotrain_operator.job.outcome import State
-from heterotrain_operator.job.trainer_config import worker_configs, worker_slots
+from heterotrain_operator.job.trainer_config import backoff_limit, worker_configs, worker_slots
 from heterotrain_operator.local.decide import Limits
 from heterotrain_operator.local.job_folder import JobFolder
 from heterotrain_operator.local.manifest import LoadedJob, ManifestError, load_job, without_meaning_here
@@ -59,6 +59,13 @@ def run(  # noqa: PLR0917  # a command: its options are given by name
     startup_seconds: Annotated[
         float, typer.Option(min=1, help="How long the workers may take until training begins.")
     ] = Limits().startup_seconds,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Begin from a checkpoint: its folder (version-…), or a folder of some (then the newest good one).",
+        ),
+    ] = None,
     log_samples: Annotated[
         bool, typer.Option("--log-samples", help="Write the samples of every round to logs/<worker>.samples.")
     ] = False,
@@ -84,13 +91,14 @@ def run(  # noqa: PLR0917  # a command: its options are given by name
                 environment=dict(os.environ),
                 stretches=_stretches(speeds, spec),
                 log_samples=log_samples,
+                resume=_resume(resume),
             )
             console = make_console()
             display = make_display(_style(console, quiet=quiet, plain=plain), console)
             for line in opening_lines(plan):
                 display.say(line)
             _prepare(plan, loaded)
-            limits = Limits(startup_seconds=startup_seconds)
+            limits = Limits(startup_seconds=startup_seconds, restarts=backoff_limit(spec))
             result = run_job(plan, manifest.absolute(), registry=registry, display=display, limits=limits)
     except (JobRunningError, SpeedsError) as error:
         raise CommandError(str(error), ExitCode.INVALID) from None
@@ -128,6 +136,14 @@ def opening_lines(plan: ProcessPlan) -> list[str]:
 def counted(count: int, thing: str) -> str:
     """Return ``1 worker``, ``2 workers``."""
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
+def _resume(folder: Path | None) -> Path | None:
+    if folder is None:
+        return None
+    if not folder.is_dir():
+        raise CommandError(f"--resume {folder}: there is no such folder", ExitCode.INVALID)
+    return folder.absolute()
 
 
 def _load(manifest: Path, overrides: Sequence[str]) -> LoadedJob:

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from heterotrain_api.contract import Env, worker_name
-from heterotrain_api.trainer_config import ShardConfig, StopConfig, SynchronizationConfig, TrainerConfig, WorkerConfig
+from heterotrain_api.trainer_config import (
+    CheckpointConfig,
+    ShardConfig,
+    StopConfig,
+    SynchronizationConfig,
+    TrainerConfig,
+    WorkerConfig,
+)
 from heterotrain_api.v1alpha1 import Discount, EnvVar, HeteroTrainJob, HeteroTrainJobSpec, Synchronization, WorkerGroup
 from heterotrain_core.shares import start_shares
 
@@ -31,10 +38,19 @@ def worker_slots(spec: HeteroTrainJobSpec) -> tuple[WorkerSlot, ...]:
     return tuple(WorkerSlot(worker_name(group.name, i), group) for group in spec.workers for i in range(group.replicas))
 
 
-def trainer_config(job: HeteroTrainJob, *, uid: str, shards: Sequence[ShardConfig], output: str) -> TrainerConfig:
+def trainer_config(
+    job: HeteroTrainJob,
+    *,
+    uid: str,
+    shards: Sequence[ShardConfig],
+    output: str,
+    restarts: bool = False,
+    resume: str = "",
+) -> TrainerConfig:
     """Return what the coordinator must know before the first worker joins.
 
     `job` has passed validation; `uid` is that of the certificates. `output`: folder, seen from shard 0, for the model.
+    `restarts`: whoever asks starts lost processes again. `resume`: a checkpoint in place of the one that `job` names.
     """
     spec = job.spec
     return TrainerConfig(
@@ -49,7 +65,37 @@ def trainer_config(job: HeteroTrainJob, *, uid: str, shards: Sequence[ShardConfi
         synchronization=_synchronization(spec.synchronization),
         lease_seconds=float(spec.synchronization.lease_seconds),
         output=output,
+        checkpoint=_checkpoint(spec),
+        resume=resume or _resume(spec, output),
+        restore_limit=backoff_limit(spec) if restarts else 0,
     )
+
+
+DEFAULT_CHECKPOINT_SECONDS: Final = 600.0
+DEFAULT_BACKOFF_LIMIT: Final = 3
+
+
+def backoff_limit(spec: HeteroTrainJobSpec) -> int:
+    """How often the job may go back to a checkpoint."""
+    if spec.checkpoint is None:
+        return 0
+    limit = spec.run_policy.backoff_limit
+    return DEFAULT_BACKOFF_LIMIT if limit is None else limit
+
+
+def _checkpoint(spec: HeteroTrainJobSpec) -> CheckpointConfig | None:
+    wanted = spec.checkpoint
+    if wanted is None:
+        return None
+    seconds = None if wanted.every_seconds is None else float(wanted.every_seconds)
+    if seconds is None and wanted.every_rounds is None:
+        seconds = DEFAULT_CHECKPOINT_SECONDS
+    return CheckpointConfig(rounds=wanted.every_rounds, seconds=seconds, keep=wanted.keep, folder=wanted.path)
+
+
+def _resume(spec: HeteroTrainJobSpec, output: str) -> str:
+    wanted = spec.checkpoint.resume_from if spec.checkpoint is not None else None
+    return f"{output}/{wanted}" if wanted is not None else ""
 
 
 def worker_configs(spec: HeteroTrainJobSpec) -> tuple[WorkerConfig, ...]:

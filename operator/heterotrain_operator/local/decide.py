@@ -13,7 +13,7 @@ from typing import TypeAlias
 from heterotrain_api.conditions import Reason
 from heterotrain_api.contract import ExitCode
 from heterotrain_operator.job.outcome import Outcome, State
-from heterotrain_operator.local.cause import Cause, Exit, Kind, root_cause
+from heterotrain_operator.local.cause import Cause, Exit, Kind, describe_exit, root_cause
 
 
 class Progress(StrEnum):
@@ -43,6 +43,8 @@ class Limits:
     meanwhile."""
     silence_seconds: float = 60.0
     """Without an answer from a living coordinator."""
+    restarts: int = 0
+    """How often parameter servers and coordinator are started again: their job goes on from a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,8 @@ class Observed:
     """When that state came."""
     silent_since: float | None = None
     """Since when the coordinator does not answer; `None`: it does."""
+    restarts: int = 0
+    """How often a process has been started again."""
     interrupts: int = 0
     """How often the user asked to stop."""
     interrupted: float = 0.0
@@ -88,13 +92,24 @@ class End:
     """Without a grace for the processes."""
 
 
-Verdict: TypeAlias = Wait | End
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """Start a lost process again, where it was."""
+
+    name: str
+    why: str
+    """How it ended, in words."""
+
+
+Verdict: TypeAlias = Wait | End | Restart
 
 
 def decide(seen: Observed, limits: Limits) -> Verdict:
     """Return what to do now."""
     if seen.interrupts:
         return _while_stopping(seen, limits)
+    if (lost := _to_restart(seen, limits)) is not None:
+        return Restart(name=lost.name, why=describe_exit(lost).message)
     if seen.outcome is not None and seen.outcome.state is not State.FAILED:
         return _after_outcome(seen, seen.outcome, limits)
     failed = [ended.seconds for ended in seen.exits if not ended.told and ended.code != ExitCode.SUCCEEDED]
@@ -107,6 +122,19 @@ def decide(seen: Observed, limits: Limits) -> Verdict:
         return End(state=State.FAILED, cause=cause or Cause(reason=Reason.COORDINATOR_FAILED, message="the job failed"))
     cause = _ended_early(seen, limits) or _too_late(seen, limits)
     return Wait() if cause is None else End(state=State.FAILED, cause=cause)
+
+
+def _to_restart(seen: Observed, limits: Limits) -> Exit | None:
+    """A process of ours that is lost, while its job can go on from a checkpoint.
+
+    Not before the workers are started (then something is wrong with the start itself), not once the coordinator has
+    said how the job ended, and not a process that asks for more memory than it may have: it would again.
+    """
+    if seen.outcome is not None or seen.workers_started is None or seen.restarts >= limits.restarts:
+        return None
+    ours = (Kind.PS, Kind.COORDINATOR)
+    lost = (e for e in seen.exits if e.kind in ours and not e.told and e.excess is None and e.code != ExitCode.INVALID)
+    return next(lost, None)
 
 
 def _collect_seconds(seen: Observed, limits: Limits) -> float:

@@ -5,9 +5,10 @@ argument.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from heterotrain_api.contract import Env, ps_name
@@ -28,6 +29,7 @@ from heterotrain_operator.local.supervisor import Command
 
 COORDINATOR: Final = "coordinator"
 LOOPBACK: Final = "127.0.0.1"
+ANY_PORTS: Final[Mapping[str, int]] = MappingProxyType({"control": 0, "tensor": 0})
 _OWN_VARIABLES: Final = frozenset(value for name, value in vars(Env).items() if name.isupper())
 _PYTHON_NAMES: Final = frozenset({"python", "python3"})
 
@@ -49,6 +51,8 @@ class ProcessPlan:
     stretches: Mapping[str, float]
     """Pace of each worker, by name; absent: full speed."""
     log_samples: bool = False
+    resume: Path | None = None
+    """Checkpoint, or folder of some, to begin from, in place of the one that the manifest names."""
 
     @property
     def slots(self) -> tuple[WorkerSlot, ...]:
@@ -60,13 +64,13 @@ class ProcessPlan:
         """Number of parameter servers."""
         return self.job.spec.parameter_servers.replicas
 
-    def ps_command(self, index: int) -> Command:
-        """A parameter server; it takes any free ports and says which (`ready_ports`)."""
+    def ps_command(self, index: int, ports: Mapping[str, int] = ANY_PORTS) -> Command:
+        """A parameter server; it takes any free ports and says which (`ready_ports`), or once more the same ones."""
         name = ps_name(index)
         return Command(
             name=name,
             kind=Kind.PS,
-            arguments=[self.python, "-m", "heterotrain.ps", *_ANY_PORTS],
+            arguments=[self.python, "-m", "heterotrain.ps", "--host", LOOPBACK, *_ports(ports)],
             environment={
                 **base_environment(self.environment, self.python),
                 **ps_environment(self._member(name), output=str(self.folder.report)),
@@ -76,12 +80,12 @@ class ProcessPlan:
             memory_limit_bytes=memory_limit(self.job.spec.parameter_servers.resources),
         )
 
-    def coordinator_command(self) -> Command:
+    def coordinator_command(self, port: int = 0) -> Command:
         """The coordinator, which runs beside shard 0 and has its certificate."""
         return Command(
             name=COORDINATOR,
             kind=Kind.COORDINATOR,
-            arguments=[self.python, "-m", "heterotrain.coordinator", *_ANY_PORT],
+            arguments=[self.python, "-m", "heterotrain.coordinator", "--host", LOOPBACK, "--port", str(port)],
             environment={
                 **base_environment(self.environment, self.python),
                 **coordinator_environment(
@@ -130,8 +134,8 @@ class ProcessPlan:
         )
 
 
-_ANY_PORTS: Final[Sequence[str]] = ("--host", LOOPBACK, "--control-port", "0", "--tensor-port", "0")
-_ANY_PORT: Final[Sequence[str]] = ("--host", LOOPBACK, "--port", "0")
+def _ports(ports: Mapping[str, int]) -> tuple[str, ...]:
+    return ("--control-port", str(ports["control"]), "--tensor-port", str(ports["tensor"]))
 
 
 def base_environment(environment: Mapping[str, str], python: str) -> dict[str, str]:

@@ -68,6 +68,8 @@ def build(record: Record) -> dict[str, Any]:
         "parameter_servers": last.shards,
         "training_seconds": last.training_seconds,
         "evaluation_seconds": last.evaluation_seconds,
+        "restores": last.restores,
+        "rounds_lost": last.rounds_lost,
         "wall_seconds": record.wall_seconds,
         "samples_per_second": reached,
         "recent_samples_per_second": last.samples_per_second,
@@ -146,6 +148,8 @@ def summary_lines(report: Mapping[str, Any]) -> list[str]:
     lines = [
         f"{report['rounds']} rounds, {report['samples']:,} samples in {report['training_seconds']:.1f} s of training"
     ]
+    if report["restores"]:
+        lines.append(_restores_text(report))
     if report["efficiency"] is not None:
         lines.append(
             f"reached {report['samples_per_second']:,.0f} of {report['ideal_samples_per_second']:,.0f} samples/s "
@@ -161,6 +165,11 @@ def summary_lines(report: Mapping[str, Any]) -> list[str]:
 def _reported_texts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     reported = sorted(report["reported"].items())
     return [(name, "not finite" if value is None else f"{value:.6g}") for name, value in reported]
+
+
+def _restores_text(report: Mapping[str, Any]) -> str:
+    times = "once" if report["restores"] == 1 else f"{report['restores']} times"
+    return f"went back to a checkpoint {times}: {report['rounds_lost']} rounds were trained again"
 
 
 def _balance_text(report: Mapping[str, Any]) -> str:
@@ -180,6 +189,7 @@ def markdown(report: Mapping[str, Any], plots: Sequence[str]) -> str:
         ("global batch", str(report["global_batch_size"])),
         ("training time", f"{report['training_seconds']:.1f} s"),
         ("of which evaluations", f"{report['evaluation_seconds']:.1f} s"),
+        ("went back to a checkpoint", f"{report['restores']} times, {report['rounds_lost']} rounds lost"),
         ("reached", f"{report['samples_per_second']:,.1f} samples/s"),
         ("ideal (sum of own speeds)", f"{report['ideal_samples_per_second']:,.1f} samples/s"),
         ("efficiency", "unknown" if report["efficiency"] is None else f"{report['efficiency']:.1%}"),

@@ -21,7 +21,7 @@ import psutil
 from heterotrain_api.trainer_config import ShardConfig
 from heterotrain_operator.job.outcome import Outcome, State
 from heterotrain_operator.job.trainer_config import trainer_config
-from heterotrain_operator.local.decide import End, Limits, Observed, Progress, decide
+from heterotrain_operator.local.decide import End, Limits, Observed, Progress, Restart, decide
 from heterotrain_operator.local.process_plan import COORDINATOR, LOOPBACK, ProcessPlan, ready_ports
 from heterotrain_operator.local.progress import Display
 from heterotrain_operator.local.registry import Entry, Registry
@@ -67,6 +67,9 @@ class Runner:
         self._coordinator = ""
         self._credentials: Credentials | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._again: dict[str, Command] = {}
+        """How to start a process once more, at the address that the others know."""
+        self._restores = 0
         self._ending = False
 
     async def run(self, entry: Entry) -> Result:
@@ -93,6 +96,9 @@ class Runner:
             verdict = decide(self._observe(), self._limits)
             if isinstance(verdict, End):
                 return verdict
+            if isinstance(verdict, Restart):
+                await self._restart(verdict)
+                continue
             try:
                 await asyncio.wait_for(self._supervisor.changed.wait(), TICK_SECONDS)
             except TimeoutError:
@@ -126,6 +132,8 @@ class Runner:
         for command in shards:
             await self._supervisor.start(command)
         ports = [await self._ready(command) for command in shards]
+        for index, command in enumerate(shards):
+            self._again[command.name] = plan.ps_command(index, ports[index])
         plan.folder.write_config(
             trainer_config(
                 plan.job,
@@ -137,11 +145,15 @@ class Runner:
                     for p in ports
                 ],
                 output=str(plan.folder.report),
+                restarts=True,
+                resume=str(plan.resume) if plan.resume is not None else "",
             )
         )
         coordinator = plan.coordinator_command()
         await self._supervisor.start(coordinator)
-        self._coordinator = f"{LOOPBACK}:{(await self._ready(coordinator))['control']}"
+        port = (await self._ready(coordinator))["control"]
+        self._coordinator = f"{LOOPBACK}:{port}"
+        self._again[coordinator.name] = plan.coordinator_command(port)
         workers = [plan.worker_command(slot, self._coordinator) for slot in plan.slots]
         names = tuple(command.name for command in (*shards, coordinator, *workers))
         self._registry.write(replace(entry, coordinator=self._coordinator, processes=names))
@@ -153,6 +165,13 @@ class Runner:
         self._tasks.append(
             asyncio.create_task(watch(self._coordinator, self._credentials, self._on_state, self._on_silence))
         )
+
+    async def _restart(self, restart: Restart) -> None:
+        """Start a lost process again, at its old address; the coordinator takes the job back to a checkpoint."""
+        restarts = self._seen.restarts + 1
+        self._display.say(f"{restart.why}; it is started again ({restarts} of {self._limits.restarts})")
+        self._seen = replace(self._seen, restarts=restarts, silent_since=None)
+        await self._supervisor.start(self._again[restart.name])
 
     async def _ready(self, command: Command) -> Mapping[str, int]:
         """Wait for a process to say that it answers; for ever if it never does: the ladder has the deadline."""
@@ -168,6 +187,10 @@ class Runner:
     def _on_state(self, state: control_pb2.JobState) -> None:
         now = time.monotonic()
         self._last = state
+        if state.restores > self._restores:
+            # The scripts begin anew: they have the time of a start for it.
+            self._restores = state.restores
+            self._seen = replace(self._seen, workers_started=now)
         absent = (control_pb2.WORKER_PHASE_ABSENT, control_pb2.WORKER_PHASE_UNSPECIFIED)
         self._seen = replace(
             self._seen,

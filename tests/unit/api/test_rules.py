@@ -59,6 +59,12 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
         "at most max",
     ),
     (
+        "a limit of going back without checkpoints",
+        make_manifest(runPolicy={"backoffLimit": 2}),
+        "spec.runPolicy.backoffLimit",
+        "without checkpoint",
+    ),
+    (
         "a toleration without key",
         tolerate(value="a"),
         "spec.workers[0].tolerations[0].key",

@@ -12,6 +12,7 @@ from heterotrain_operator.local.decide import (
     Limits,
     Observed,
     Progress,
+    Restart,
     Verdict,
     Wait,
     decide,
@@ -276,3 +277,52 @@ def test_outcome_is_read(text: str, want: Outcome) -> None:
 def test_what_is_no_outcome_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         Outcome.from_json(text)
+
+
+RECOVERING = replace(LIMITS, restarts=2)
+KILLED = ended("ps-1", Kind.PS, -9, 99.0)
+AGAIN = Restart(
+    name="ps-1",
+    why="parameter server ps-1 was killed by SIGKILL; not by this runner: if nobody did it by hand, the machine may be "
+    "out of memory",
+)
+
+
+@pytest.mark.parametrize(
+    ("seen", "want"),
+    [
+        pytest.param(replace(TRAINING, exits=(KILLED,)), AGAIN, id="a lost parameter server is started again at once"),
+        pytest.param(
+            replace(TRAINING, exits=(ended("ps-1", Kind.PS, 0, 99.0),)),
+            Restart(name="ps-1", why="parameter server ps-1 exited with code 0"),
+            id="so is one that was told to end by somebody else",
+        ),
+        pytest.param(
+            replace(TRAINING, exits=(ended("coordinator", Kind.COORDINATOR, 1, 99.0),)),
+            Restart(name="coordinator", why="the coordinator exited with code 1"),
+            id="so is the coordinator, if it left no outcome",
+        ),
+        pytest.param(replace(TRAINING, exits=(KILLED,), restarts=1), AGAIN, id="up to the limit"),
+        pytest.param(
+            replace(TRAINING, exits=(KILLED,), restarts=2, now=102.0),
+            failed(Reason.SHARD_FAILED, AGAIN.why, "ps-1"),
+            id="beyond it the job has failed",
+        ),
+        pytest.param(
+            replace(TRAINING, exits=(KILLED,), workers_started=None, now=102.0),
+            failed(Reason.SHARD_FAILED, AGAIN.why, "ps-1"),
+            id="not while the job is being started",
+        ),
+        pytest.param(
+            replace(TRAINING, exits=(KILLED,), outcome=FAILED, outcome_seen=99.0, now=102.0),
+            failed(Reason.SHARD_FAILED, AGAIN.why, "ps-1"),
+            id="not once the coordinator has given the job up",
+        ),
+        pytest.param(
+            replace(TRAINING, exits=(replace(KILLED, told=True),)), Wait(), id="not one that the runner has told to end"
+        ),
+        pytest.param(replace(TRAINING, exits=(RAISED,)), Wait(), id="no worker: its script may fail again"),
+    ],
+)
+def test_what_is_lost_is_started_again_where_there_are_checkpoints(seen: Observed, want: Verdict) -> None:
+    assert decide(seen, RECOVERING) == want

@@ -21,6 +21,7 @@ def make_state() -> control_pb2.JobState:
     other = control_pb2.WorkerState(name="cpu-1", group="cpu", share_wanted=3, samples=27, samples_per_second=20.0)
     return control_pb2.JobState(
         epochs=3, version=9, samples=72, global_batch_size=8, shards=2, training_seconds=4.0, evaluation_seconds=0.5,
+        restores=1, rounds_lost=4,
         samples_per_second=30.0,
         mean_samples_per_second=18.0, ideal_samples_per_second=60.0, workers=[worker, other], reported={"loss": 0.5},
         plan=control_pb2.PlanState(
@@ -104,6 +105,8 @@ def test_report_of_a_job_that_succeeded() -> None:
         "parameter_servers": 2,
         "training_seconds": 4.0,
         "evaluation_seconds": 0.5,
+        "restores": 1,
+        "rounds_lost": 4,
         "wall_seconds": 6.0,
         "samples_per_second": 18.0,
         "recent_samples_per_second": 30.0,
@@ -169,6 +172,7 @@ def test_a_value_that_is_not_finite_is_null_in_the_report() -> None:
 def test_summary() -> None:
     assert summary_lines(build(RECORD)) == [
         "10 rounds, 80 samples in 4.0 s of training",
+        "went back to a checkpoint once: 4 rounds were trained again",
         "reached 18 of 60 samples/s (30.0% of ideal; balance alone can give 1.50 times equal shares)",
         "cpu-0: share 6, 40 samples/s",
         "cpu-1: share 3, 20 samples/s",
