@@ -26,7 +26,7 @@ def started(shared_namespace: Namespace) -> dict[str, Document]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_example_trains_to_its_end(name: str, started: dict[str, Document], shared_namespace: Namespace) -> None:
-    job = shared_namespace.wait_until_over(name, 240)
+    job = shared_namespace.wait_until_over(name, 600)
     status, reason, message = job.condition("Succeeded")
     assert (status, reason) == ("True", "EpochsCompleted"), f"{message}\n{shared_namespace.diagnosis()}"
     assert job.status["state"] == "Succeeded"
