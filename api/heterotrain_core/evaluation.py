@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from heterotrain_core.run_effects import EvaluationOutcome, EvaluationWork, Send
@@ -16,6 +16,8 @@ class _Call:
 
     number: int
     sizes: dict[str, int] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
+    """That the callers' models hold."""
     parts: dict[str, int] = field(default_factory=dict)
     """Samples given to each worker; empty until all have called."""
     sums: dict[str, Mapping[str, float]] = field(default_factory=dict)
@@ -39,8 +41,8 @@ class EvaluationBoard:
         """Workers that have called and were not answered."""
         return frozenset(self._call.sizes) if self._call is not None else frozenset()
 
-    def call(self, worker: str, number: int, dataset_size: int) -> None:
-        """A worker has reached its evaluation `number`; `share_out` follows."""
+    def call(self, worker: str, number: int, dataset_size: int, version: int) -> None:
+        """A worker has reached its evaluation `number`, with `version` in its model; `share_out` follows."""
         if number <= self._last.get(worker, -1) or worker in self.busy or dataset_size < 0:
             message = f"worker {worker} called evaluation {number} of {dataset_size} samples out of turn"
             raise RunFault(RunReason.SCRIPTS_DIFFER, message)
@@ -62,18 +64,14 @@ class EvaluationBoard:
                 f"{call.sizes[other]}",
             )
         call.sizes[worker] = dataset_size
+        call.versions[worker] = version
 
-    def share_out(
-        self,
-        workers: Sequence[str],
-        speeds: Mapping[str, float],
-        shares: Mapping[str, int],
-        outdated: Collection[str] = (),
-    ) -> list[Send]:
+    def share_out(self, workers: Sequence[str], speeds: Mapping[str, float], shares: Mapping[str, int]) -> list[Send]:
         """Work for all, once all `workers` (in worker order) have called; else nothing.
 
         By the speeds of the evaluation before, else by `speeds` of training, else by `shares`: the first that is
-        known of all. `outdated` workers hold an older version than the others: they get the outcome, but no samples.
+        known of all. Only those who hold the newest version get samples, so that one version is measured: not a worker
+        that was drained, nor, within an epoch, one that is behind in a mode in which workers do not wait.
         """
         call = self._call
         if call is None or call.parts or not workers or any(w not in call.sizes for w in workers):
@@ -82,7 +80,8 @@ class EvaluationBoard:
             (s for s in (self._speeds, speeds) if all(s.get(w, 0.0) > 0.0 for w in workers)),
             {w: float(n) for w, n in shares.items()},
         )
-        able = [w not in outdated for w in workers]
+        newest = max(call.versions[w] for w in workers)
+        able = [call.versions[w] == newest for w in workers]
         weights = [known.get(w, 0.0) * is_able for w, is_able in zip(workers, able, strict=True)]
         counts = proportional(weights if any(weights) else able, next(iter(call.sizes.values())))
         call.parts = dict(zip(workers, counts, strict=True))

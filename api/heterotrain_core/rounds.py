@@ -35,6 +35,8 @@ class _Seat:
         self.last_done = -1
         self.named: deque[tuple[int, int | None]] = deque()
         """Versions named to it that it may not have pulled yet, in the order of naming; with a grant's iteration."""
+        self.dropped = False
+        """What it handed in last came too late, and it has not been told yet."""
         self.ended = False
         """Got `TrainingEnd`."""
 
@@ -135,6 +137,7 @@ class Rounds:
                 RunReason.WORKER_FAILED,
                 f"worker {seat.name}: done is of term {done.term}, the job is in term {self._config.term}",
             )
+        seat.dropped = self.policy.is_late(worker)
         try:
             decisions = self.policy.on_done(
                 worker, done.iteration, done.base_version, done.samples, now, refused=done.refusal is not None
@@ -246,17 +249,20 @@ class Rounds:
         seat = self._seats[decision.worker]
         seat.last_named = decision.iteration if isinstance(decision, Grant) else None
         seat.named.append((decision.version, seat.last_named))
+        dropped, seat.dropped = seat.dropped, False
         match decision:
             case Grant():
                 seat.grants[decision.iteration] = decision
                 seat.last_grant = decision
                 before = self.policy.samples_before(decision.iteration)
-                return Send(seat.name, Work(decision, self._step(decision.ranges[0].epoch, before)))
+                return Send(seat.name, Work(decision, self._step(decision.ranges[0].epoch, before), dropped))
             case EpochEnd():
-                return Send(seat.name, Work(decision, self._step(decision.epoch, self._manifest.dataset_size)))
+                step = self._step(decision.epoch, self._manifest.dataset_size)
+                return Send(seat.name, Work(decision, step, dropped))
             case TrainingEnd():
                 seat.ended = True
-                return Send(seat.name, Work(decision, self._step(self._cursor.epoch, self._cursor.committed)))
+                step = self._step(self._cursor.epoch, self._cursor.committed)
+                return Send(seat.name, Work(decision, step, dropped))
 
     def _step(self, epoch: int, committed: int) -> int:
         return schedule_step(epoch, self._manifest.dataset_size, self._config.global_batch_size, committed)

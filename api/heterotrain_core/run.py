@@ -203,7 +203,7 @@ class TrainingRun:
             case ev.PlanAnswered():
                 return self._plans.answered(event, self._rounds, now)
             case ev.EvaluationCalled():
-                self._evaluations.call(member.name, event.call, event.dataset_size)
+                self._evaluations.call(member.name, event.call, event.dataset_size, event.version)
                 return self._share_out_evaluation(now)
             case ev.EvaluationPart():
                 return self._evaluated(member, event, now)
@@ -348,11 +348,7 @@ class TrainingRun:
         plan = self._rounds.policy.plan if self._rounds is not None else self._plans.start
         speeds = {m.name: m.telemetry.own_speed() for m in expected}
         shares = {name: share.samples for name, share in plan.shares.items()}
-        # A drained worker holds the version that it left at; once all have got their end, that is the last one.
-        rounds = self._rounds
-        ended = [m.name for m in expected if rounds is not None and rounds.ended(m.ordinal)]
-        outdated = ended if len(ended) < len(expected) else []
-        work = self._evaluations.share_out(names, speeds, shares, outdated)
+        work = self._evaluations.share_out(names, speeds, shares)
         if work:
             self._totals.evaluation_begins(now)
         return [*work]

@@ -34,6 +34,8 @@ class Work:
 
     item: Grant | EpochEnd | TrainingEnd
     schedule_step: int
+    dropped: bool = False
+    """The gradient that the worker handed in last came too late: it is in no version."""
 
 
 @dataclass(frozen=True, slots=True)

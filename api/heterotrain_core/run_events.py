@@ -121,6 +121,8 @@ class EvaluationCalled:
     worker: str
     call: int
     dataset_size: int
+    version: int = 0
+    """What its model holds."""
 
 
 @dataclass(frozen=True, slots=True)

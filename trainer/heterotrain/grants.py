@@ -14,6 +14,8 @@ class Item:
 
     decision: Grant | EpochEnd | TrainingEnd
     schedule_step: int
+    dropped: bool = False
+    """The gradient handed in before came too late: it is in no version, its samples are given out again."""
 
 
 @dataclass(frozen=True, slots=True)

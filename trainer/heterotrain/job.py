@@ -191,7 +191,7 @@ class JobEngine:
         """Wait until all workers have called; the coordinator shares the samples out."""
         with self._noting_loss():
             self._calls += 1
-            call = pb.EvaluationCall(call=self._calls, dataset_size=dataset_size)
+            call = pb.EvaluationCall(call=self._calls, dataset_size=dataset_size, version=self.version)
             self._send(pb.WorkerMessage(evaluation_call=call))
             work = self._stream.wait("evaluation_work").evaluation_work
         return range(work.start, work.stop)

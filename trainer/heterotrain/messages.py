@@ -33,13 +33,13 @@ def item_of(message: pb.CoordinatorMessage) -> Item:
                 micro_batch=micro_batch,
                 plan_generation=g.plan_generation,
             )
-            return Item(grant, g.schedule_step)
+            return Item(grant, g.schedule_step, g.dropped)
         case "epoch_end":
             e = message.epoch_end
-            return Item(EpochEnd(-1, e.epoch, e.version), e.schedule_step)
+            return Item(EpochEnd(-1, e.epoch, e.version), e.schedule_step, e.dropped)
         case "training_end":
             t = message.training_end
-            return Item(TrainingEnd(-1, t.version, t.reason), t.schedule_step)
+            return Item(TrainingEnd(-1, t.version, t.reason), t.schedule_step, t.dropped)
         case other:
             raise ValueError(f"{other} is neither a grant nor an end")
 

@@ -168,9 +168,10 @@ class Rounds:
         spent, self._spent = self._spent, _Spent()
         clip, self._clip = self._clip, None
         self._engine.submit(Update(grant, clip, data_seconds=spent.data, compute_seconds=spent.compute))
-        self._take(self._engine.next_item())
+        item = self._take(self._engine.next_item())
         # The next item stands on a version that this grant is in: only now is it known to be committed.
-        self._log.write(grant)
+        if not item.dropped:
+            self._log.write(grant)
 
     def _take(self, item: Item) -> Item:
         first, self._item = self._item is None, item

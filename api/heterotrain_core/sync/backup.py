@@ -47,6 +47,10 @@ class BackupMode(GatheringMode):
         """Late ones as well: they have not said done."""
         return super().holds(worker) or worker in self._late
 
+    def is_late(self, worker: int) -> bool:
+        """Its round has closed without it."""
+        return worker in self._late
+
     def waiting_for(self) -> list[int]:
         """All who compute for the round, as any of them may be needed; none while nobody waits."""
         return sorted(self._computing) if self._arrived or self._idle else []

@@ -35,6 +35,10 @@ class Mode(ABC):
         """What holds for every gradient not yet committed: wider than wanted until those beyond are in."""
         return self.settings.bound
 
+    def is_late(self, worker: int) -> bool:
+        """Whether the gradient that a worker computes will be dropped; the default is for modes that drop none."""
+        return False
+
     @property
     def next_timer(self) -> float | None:
         """When `due` may give a commit without another event."""

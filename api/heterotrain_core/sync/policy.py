@@ -136,6 +136,10 @@ class Policy:
         """Of all gradients applied, in versions; 0 before the first."""
         return max(self._state.staleness, default=0)
 
+    def is_late(self, worker: int) -> bool:
+        """Whether what the worker computes now is dropped when it comes."""
+        return self._mode.is_late(worker)
+
     def samples_before(self, iteration: int) -> int:
         """Samples of its epoch committed once the version of the grants of `iteration` exists.
 

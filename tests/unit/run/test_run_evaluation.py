@@ -46,7 +46,7 @@ def test_an_evaluation_is_shared_out_by_speed_and_all_get_the_sum() -> None:
 def test_before_anything_was_measured_shares_decide() -> None:
     board = EvaluationBoard()
     for name in FOUR:
-        board.call(name, 1, 16)
+        board.call(name, 1, 16, 0)
     sends = board.share_out(list(FOUR), {}, FOUR)
     assert [s.message for s in sends] == [
         out.EvaluationWork(1, 0, 8),
@@ -59,12 +59,12 @@ def test_before_anything_was_measured_shares_decide() -> None:
 def test_the_speed_of_the_evaluation_before_counts_more_than_that_of_training() -> None:
     board = EvaluationBoard()
     for name in ("a", "b"):
-        board.call(name, 1, 10)
+        board.call(name, 1, 10, 0)
     board.share_out(["a", "b"], {"a": 1.0, "b": 1.0}, {})
     board.part("a", 1, {"n": 5.0}, seconds=1.0)
     board.part("b", 1, {"n": 5.0}, seconds=4.0)
     for name in ("a", "b"):
-        board.call(name, 2, 10)
+        board.call(name, 2, 10, 0)
     sends = board.share_out(["a", "b"], {"a": 1.0, "b": 1.0}, {})
     assert [s.message for s in sends] == [out.EvaluationWork(2, 0, 8), out.EvaluationWork(2, 8, 10)]
 
@@ -76,7 +76,7 @@ def test_the_speed_of_the_evaluation_before_counts_more_than_that_of_training() 
 def test_every_sample_is_given_once_in_worker_order(total: int, speeds: dict[str, float]) -> None:
     board = EvaluationBoard()
     for name in speeds:
-        board.call(name, 1, total)
+        board.call(name, 1, total, 0)
     sends = board.share_out(list(speeds), speeds, {})
     works = [s.message for s in sends if isinstance(s.message, out.EvaluationWork)]
     covered = [i for work in works for i in range(work.start, work.stop)]
@@ -89,7 +89,7 @@ def test_sums_are_added_in_worker_order_whatever_order_they_come_in() -> None:
     for order in (["a", "b", "c"], ["c", "b", "a"]):
         board = EvaluationBoard()
         for name in parts:
-            board.call(name, 1, 3)
+            board.call(name, 1, 3, 0)
         board.share_out(list(parts), {}, dict.fromkeys(parts, 1))
         sends = [s for name in order for s in board.part(name, 1, {"x": parts[name]}, 1.0)]
         assert sends[0].message == out.EvaluationOutcome(1, {"x": 0.1 + 0.2 + 0.3}, 3)
@@ -105,16 +105,16 @@ def test_sums_are_added_in_worker_order_whatever_order_they_come_in() -> None:
 )
 def test_calls_that_do_not_agree(second: tuple[str, int, int], words: str) -> None:
     board = EvaluationBoard()
-    board.call("a", 1, 10)
+    board.call("a", 1, 10, 0)
     with pytest.raises(RunFault, match=words) as fault:
-        board.call(*second)
+        board.call(*second, 0)
     assert fault.value.reason is RunReason.SCRIPTS_DIFFER
 
 
 def test_other_names_of_sums_do_not_agree() -> None:
     board = EvaluationBoard()
     for name in ("a", "b"):
-        board.call(name, 1, 4)
+        board.call(name, 1, 4, 0)
     board.share_out(["a", "b"], {}, {"a": 1, "b": 1})
     board.part("a", 1, {"right": 1.0}, 1.0)
     with pytest.raises(RunFault, match=r"worker b measured \['loss'\], worker a \['right'\]"):
@@ -165,11 +165,23 @@ def test_a_worker_between_two_epochs_is_not_taken_for_one_that_waits() -> None:
     assert driver.outcome.phase is Phase.SUCCEEDED
 
 
+def test_one_version_is_evaluated_when_workers_hold_different_ones() -> None:
+    board = EvaluationBoard()
+    for name, version in {"a": 7, "b": 9, "c": 9}.items():
+        board.call(name, 1, 10, version)
+    sends = board.share_out(["a", "b", "c"], {"a": 9.0, "b": 4.0, "c": 1.0}, {})
+    assert [s.message for s in sends] == [
+        out.EvaluationWork(1, 0, 0),
+        out.EvaluationWork(1, 0, 8),
+        out.EvaluationWork(1, 8, 10),
+    ]
+
+
 def test_a_drained_worker_evaluates_nothing_since_its_version_is_older() -> None:
     def evaluate_at_the_end(driver: Driver, script: Script) -> None:
         if driver.run.outcome is None:
             script.evaluating = True
-            driver.later(ev.EvaluationCalled(script.name, 1, 100))
+            driver.later(ev.EvaluationCalled(script.name, 1, 100, version=script.steps[-1][1]))
 
     scripts = {n: Script(n, silent_from=1, at_end=evaluate_at_the_end) for n in FOUR}
     driver = Driver(make_config(FOUR), scripts.values())
@@ -180,7 +192,7 @@ def test_a_drained_worker_evaluates_nothing_since_its_version_is_older() -> None
     driver.tell(ev.Heartbeat("gpu-0"))
     assert (scripts["gpu-1"].evaluating, driver.run.view(driver.now).version) == (True, 4)
     for name in ("gpu-0", "cpu-0", "cpu-1"):
-        driver.tell(ev.EvaluationCalled(name, 1, 100))
+        driver.tell(ev.EvaluationCalled(name, 1, 100, version=4))
     works = {e.worker: e.message for e in driver.of(out.Send) if isinstance(e.message, out.EvaluationWork)}
     assert {name: work.stop - work.start for name, work in works.items()} == {
         "gpu-0": 34, "gpu-1": 0, "cpu-0": 33, "cpu-1": 33,

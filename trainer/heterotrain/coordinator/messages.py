@@ -35,7 +35,8 @@ def event_of(worker: str, message: session_pb2.WorkerMessage) -> ev.WorkerEvent:
             answer = message.plan_answer
             return ev.PlanAnswered(worker, answer.generation, answer.accepted, answer.reason)
         case "evaluation_call":
-            return ev.EvaluationCalled(worker, message.evaluation_call.call, message.evaluation_call.dataset_size)
+            call = message.evaluation_call
+            return ev.EvaluationCalled(worker, call.call, call.dataset_size, call.version)
         case "evaluation_part":
             part = message.evaluation_part
             return ev.EvaluationPart(worker, part.call, dict(part.sums), part.seconds)
@@ -139,7 +140,7 @@ def message_of(message: out.Message, term: int) -> session_pb2.CoordinatorMessag
 
 
 def _work(work: out.Work, term: int) -> session_pb2.CoordinatorMessage:
-    step = work.schedule_step
+    step, dropped = work.schedule_step, work.dropped
     match work.item:
         case Grant() as grant:
             message = session_pb2.GrantMessage(
@@ -151,11 +152,16 @@ def _work(work: out.Work, term: int) -> session_pb2.CoordinatorMessage:
                 micro_batch=grant.micro_batch,
                 plan_generation=grant.plan_generation,
                 schedule_step=step,
+                dropped=dropped,
             )
             return session_pb2.CoordinatorMessage(grant=message)
         case EpochEnd(epoch=epoch, version=version):
-            end = session_pb2.EpochEndMessage(term=term, epoch=epoch, version=version, schedule_step=step)
+            end = session_pb2.EpochEndMessage(
+                term=term, epoch=epoch, version=version, schedule_step=step, dropped=dropped
+            )
             return session_pb2.CoordinatorMessage(epoch_end=end)
         case TrainingEnd(version=version, reason=reason):
-            last = session_pb2.TrainingEndMessage(term=term, version=version, reason=reason, schedule_step=step)
+            last = session_pb2.TrainingEndMessage(
+                term=term, version=version, reason=reason, schedule_step=step, dropped=dropped
+            )
             return session_pb2.CoordinatorMessage(training_end=last)
