@@ -13,7 +13,7 @@ import pytest
 
 from support.cluster import Namespace, Operator, run
 
-TEST_SECONDS = 300
+TEST_SECONDS = 700
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
