@@ -36,7 +36,9 @@ class _Seat:
         self.named: deque[tuple[int, int | None]] = deque()
         """Versions named to it that it may not have pulled yet, in the order of naming; with a grant's iteration."""
         self.dropped = False
-        """What it handed in last came too late, and it has not been told yet."""
+        """What it handed in last came too late."""
+        self.told_dropped = False
+        """It knows, or will, by an item that follows the grant in question."""
         self.ended = False
         """Got `TrainingEnd`."""
 
@@ -249,7 +251,10 @@ class Rounds:
         seat = self._seats[decision.worker]
         seat.last_named = decision.iteration if isinstance(decision, Grant) else None
         seat.named.append((decision.version, seat.last_named))
-        dropped, seat.dropped = seat.dropped, False
+        # An end may be told to a worker that is late before it is done: it takes that item next all the same.
+        dropped = not seat.told_dropped and (seat.dropped or self.policy.is_late(decision.worker))
+        seat.told_dropped = (seat.told_dropped or dropped) and not isinstance(decision, Grant)
+        seat.dropped = False
         match decision:
             case Grant():
                 seat.grants[decision.iteration] = decision
