@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
-from typing import IO, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from heterotrain.checkpoint.model_file import Stretch, file_header, replacing, stretches
 from heterotrain.ps.store import ShardStore
 from heterotrain.ps.values import ShardSpec
 from heterotrain.transport.base import Part, PullStatus, RefusedError, TensorClient, TransportError
-from heterotrain_core.layout import DTYPE_BYTES, Layout, TensorKind, make_layout
+from heterotrain_core.layout import Layout, make_layout
 
 FORMAT_VERSION: Final = 1
 PIECE_BYTES: Final = 1 << 26
@@ -124,38 +122,12 @@ class Exporter:
         }
 
 
-class Stretch(NamedTuple):
-    """A range of the global arena that the file holds as a whole: a region, or a tensor again under another name."""
-
-    what: tuple[TensorKind, str] | str
-    """Kind and dtype of the region, or that name."""
-    dtype: str
-    offset: int
-    num_bytes: int
-
-
 class Span(NamedTuple):
     """A range of one shard's arena."""
 
     shard: int
     offset: int
     num_bytes: int
-
-
-def stretches(layout: Layout) -> list[Stretch]:
-    """What the file holds, in its order.
-
-    Tied tensors are written once for each of their names, as the state dict has them: the format lets no two entries
-    share bytes, and whoever loads the file with ``load_state_dict`` expects every name. The format allows no gaps; with
-    the widest types first, every tensor is aligned without any.
-    """
-    regions = [Stretch((r.kind, r.dtype), r.dtype, r.offset, r.num_bytes) for r in layout.regions]
-    again = [
-        Stretch(alias, tensor.dtype, offset, tensor.num_bytes)
-        for tensor, offset in zip(layout.tensors, layout.tensor_offsets, strict=True)
-        for alias in tensor.aliases
-    ]
-    return sorted((*regions, *again), key=lambda stretch: -DTYPE_BYTES[stretch.dtype])
 
 
 def cut(layout: Layout, stretch: Stretch) -> Iterator[Span]:
@@ -165,46 +137,3 @@ def cut(layout: Layout, stretch: Stretch) -> Iterator[Span]:
         low, high = max(extent.global_offset, stretch.offset), min(extent.global_offset + extent.num_bytes, end)
         if low < high:
             yield Span(extent.shard, extent.shard_offset + low - extent.global_offset, high - low)
-
-
-def file_header(layout: Layout, metadata: dict[str, str]) -> bytes:
-    """Return what precedes the tensors in a safetensors file: the length, then a JSON object padded to 8 bytes.
-
-    Raises `ValueError` for a tensor with the format's own name ``__metadata__``.
-    """
-    held = stretches(layout)
-    ends = accumulate(stretch.num_bytes for stretch in held)
-    shifts = {s.what: end - s.num_bytes - s.offset for s, end in zip(held, ends, strict=True)}
-    entries: dict[str, object] = {"__metadata__": metadata}
-    for tensor, offset in zip(layout.tensors, layout.tensor_offsets, strict=True):
-        names = {tensor.name: shifts[tensor.kind, tensor.dtype], **{a: shifts[a] for a in tensor.aliases}}
-        for name, shift in names.items():
-            if name in entries:
-                raise ValueError(f"a tensor cannot be called `{name}` in a safetensors file")
-            offsets = [offset + shift, offset + shift + tensor.num_bytes]
-            entries[name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": offsets}
-    text = json.dumps(entries, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Open a new file that takes the place of `path` when the block ends, durably and at once; never if it raises."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            yield file
-            file.flush()
-            os.fchmod(file.fileno(), 0o644)
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
