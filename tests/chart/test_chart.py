@@ -209,9 +209,7 @@ def test_packs_that_can_be_chosen_are_those_that_there_are() -> None:
 
 
 def test_files_of_the_information_service_are_mounted_where_it_looks() -> None:
-    documents = render(
-        "information.credentials.prom=prometheus-token", "information.history.enabled=true", "rest.tlsSecret=rest-tls"
-    )
+    documents = render("information.credentials.prom=yes", "information.history.enabled=true", "rest.tlsSecret=n")
     pod = the_pod(documents)
     mounts = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
     assert mounts == {
@@ -223,10 +221,11 @@ def test_files_of_the_information_service_are_mounted_where_it_looks() -> None:
     assert pod["securityContext"]["fsGroup"] == 65532
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     assert volumes["history"]["emptyDir"] == {"sizeLimit": "2Gi"}
-    assert volumes["rest"]["secret"] == {"secretName": "rest-tls"}
-    assert volumes["credentials-prom"]["secret"] == {"secretName": "prometheus-token", "optional": True}
-    pod = the_pod(render("information.history.enabled=true", "information.history.existingClaim=past"))
-    assert {"name": "history", "persistentVolumeClaim": {"claimName": "past"}} in pod["volumes"]
+    assert volumes["rest"]["secret"] == {"secretName": "n"}
+    assert volumes["credentials-prom"]["secret"] == {"secretName": "yes", "optional": True}
+    # A name that YAML would read as a truth value.
+    pod = the_pod(render("information.history.enabled=true", "information.history.existingClaim=on"))
+    assert {"name": "history", "persistentVolumeClaim": {"claimName": "on"}} in pod["volumes"]
 
 
 def test_the_rest_service_leads_to_the_operator_s_port() -> None:
