@@ -1,0 +1,140 @@
+"""Local jobs of which one process is killed at a set place: how long they take to go on, and what they end with."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+FAULTS = Path(__file__).parent / "faults"
+ROUNDS = 60
+SAMPLES = 160
+BATCH = 8
+SCRIPT = """
+import os, time
+import torch
+from torch import nn
+import heterotrain
+
+made = torch.Generator().manual_seed(1)
+data = torch.utils.data.TensorDataset(
+    torch.randn(160, 8, generator=made), torch.randint(0, 3, (160,), generator=made))
+session = heterotrain.join(batch_size=8, seed=3)
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Dropout(0.2), nn.ReLU(), nn.Linear(16, 3))
+model, optimizer, loader = session.prepare(net, torch.optim.AdamW, data, lr=0.01)
+scheduler = session.schedule(torch.optim.lr_scheduler.StepLR(optimizer, 7, 0.5))
+for epoch in session.epochs(3):
+    for inputs, labels in loader:
+        nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+        scheduler.step()
+        time.sleep(float(os.environ.get("PAUSE", "0")))
+    session.report(accuracy=session.evaluate(lambda m, x, y: (m(x).argmax(1) == y).sum(), data))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A job that has ended."""
+
+    code: int
+    output: str
+    folder: Path
+    recovery_seconds: float | None
+    """From the kill to the first round that was trained after it."""
+
+    @property
+    def report(self) -> dict[str, Any]:
+        report: dict[str, Any] = json.loads((self.folder / "out" / "report.json").read_text())
+        return report
+
+    @property
+    def samples(self) -> dict[int, tuple[int, list[int]]]:
+        """Epoch and samples of each round, those of its last time."""
+        lines = [
+            [*map(int, line.split())]
+            for path in sorted((self.folder / "out" / "logs").glob("*.samples"))
+            for line in dict.fromkeys(path.read_text().splitlines())
+        ]
+        rounds: dict[int, tuple[int, list[int]]] = {}
+        for epoch, iteration, *indices in lines:
+            rounds.setdefault(iteration, (epoch, []))[1].extend(indices)
+        return {iteration: (epoch, sorted(indices)) for iteration, (epoch, indices) in sorted(rounds.items())}
+
+
+def write_job(folder: Path, *, servers: int = 2, **spec: Any) -> Path:
+    """Write the script and a manifest beside it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "recovering.py").write_text(SCRIPT)
+    document = {
+        "apiVersion": "heterotrain.io/v1alpha1",
+        "kind": "HeteroTrainJob",
+        "metadata": {"name": "recovering"},
+        "spec": {
+            "image": "x",
+            "command": ["python", "-m", "recovering"],
+            "globalBatchSize": BATCH,
+            "seed": 3,
+            "parameterServers": {"replicas": servers},
+            "workers": [{"name": "big", "batch": {"initial": 5}}, {"name": "small"}],
+            "checkpoint": {"everyRounds": 10, "keep": 3},
+            **spec,
+        },
+    }
+    path = folder / "job.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def run_job(folder: Path, *arguments: str, fault: str = "", pause: float = 0.0, timeout: float = 200.0) -> Run:
+    """Run the job in `folder` to its end; with `fault` (see `faults.sitecustomize`) a process dies on the way."""
+    killed = folder / "killed"
+    environment: Mapping[str, str] = {
+        **os.environ,
+        "HETEROTRAIN_HOME": str(folder / "home"),
+        "PAUSE": str(pause),
+        **({"FAULT": fault, "FAULT_FILE": str(killed), "PYTHONPATH": str(FAULTS)} if fault else {}),
+    }
+    command = "import sys; from heterotrain_operator import cli; cli.main(sys.argv[1:])"
+    words = ["run", "job.yaml", "--plain", "--report", "out", "--log-samples", *arguments]
+    with (folder / "output").open("w") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-c", command, *words],
+            cwd=folder,
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            recovered = _wait(process, folder, killed, timeout)
+        finally:
+            process.kill()
+            process.wait()
+    return Run(process.returncode, (folder / "output").read_text(), folder, recovered)
+
+
+def _wait(process: subprocess.Popen[bytes], folder: Path, killed: Path, timeout: float) -> float | None:
+    """Wait for the end; returns the time from the kill to the first round after it."""
+    until = time.monotonic() + timeout
+    size_before, recovered = 0, None
+    while process.poll() is None:
+        if time.monotonic() > until:
+            raise TimeoutError((folder / "output").read_text())
+        size = sum(path.stat().st_size for path in (folder / "out" / "logs").glob("*.samples"))
+        if recovered is None and killed.exists():
+            since = time.time() - killed.stat().st_mtime
+            if since < 1.0:
+                size_before = size  # what was under way may still have been written down
+            elif size > size_before:
+                recovered = since
+        time.sleep(0.05)
+    return recovered
