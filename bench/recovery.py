@@ -1,4 +1,4 @@
-"""How long a job takes to go on after the loss of a parameter server (at a push, commit, checkpoint) or its coordinator.
+"""How long a job takes to go on without a parameter server (lost at a push, commit, checkpoint) or its coordinator.
 
 Real processes of `heterotrain run` (2 parameter servers, 2 workers, a checkpoint every 10 rounds); the process dies by
 SIGKILL at a set place of round 33 of 60. Recovery is the time from the kill to the first round trained after it: the

@@ -13,6 +13,7 @@ import typer.main
 from typer.core import TyperGroup
 
 from heterotrain_operator.cli import make_app
+from heterotrain_operator.commands.plugins import installed
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -33,7 +34,7 @@ COMMANDS = sorted(set(documented()))
 
 def parse(words: list[str]) -> None:
     """As the command line does, without running it. Raises `NoSuchOption` and the like."""
-    command: Any = typer.main.get_command(make_app())
+    command: Any = typer.main.get_command(make_app(installed()))
     name: str | None = "heterotrain"
     while isinstance(command, TyperGroup):
         context = command.make_context(name, [], resilient_parsing=True)
