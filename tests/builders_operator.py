@@ -136,6 +136,13 @@ def make_state(
         "samples_per_second": 90.0,
         "ideal_samples_per_second": 100.0,
         "message": "epoch 1 of 3, round 40 of 120",
+        "synchronization": control_pb2.SynchronizationState(
+            mode="Delay",
+            wanted=control_pb2.Synchronization(mode="Delay", staleness_bound=3, delay_window_seconds=0.02),
+            bound_in_force=5,
+            largest_staleness=4,
+            staleness={0: 90, 2: 5, 4: 5},
+        ),
         **fields,
     }
     return control_pb2.JobState(

@@ -94,7 +94,7 @@ JOB: Final = ResourceKind(
         ("Samples/s", "integer", ".status.efficiency.samplesPerSecond", "Speed of the job, in samples a second."),
         ("Workers", "string", ".status.readyWorkers", "Workers that have joined, of all."),
         ("PS", "string", ".status.readyParameterServers", "Parameter servers that answer, of all."),
-        ("Staleness", "integer", ".status.stalenessBound", "Bound of the staleness in force."),
+        ("Staleness", "string", ".status.synchronization.staleness", "Largest staleness seen, and the bound in force."),
         ("Age", "date", ".metadata.creationTimestamp", "Time since the job was created."),
     ),
     rules=(*RULES, SAME_GROUPS),

@@ -115,6 +115,23 @@ class PlanStatus(Resource):
     """Why the plan was made, in words."""
 
 
+class SynchronizationStatus(Resource):
+    """How workers wait for each other, and how stale gradients really were."""
+
+    mode: Annotated[str, Field(max_length=16)] = ""
+    """Mode in force."""
+    staleness_bound: Annotated[int, Field(ge=0, le=INT32_MAX)] | None = None
+    """Bound in force: iterations ahead (SSP, DSSP) or rounds (Delay); 0 under BSP. Left out: no bound."""
+    wanted: Annotated[str, Field(max_length=128)] = ""
+    """Mode and bounds as last asked for, in words; in force once older gradients are in."""
+    largest_staleness: Count = 0
+    """Largest staleness of any gradient applied, in versions of the parameters."""
+    mean_staleness_milli: Count = 0
+    """Mean staleness of the gradients applied, in thousandths of a version."""
+    staleness: Annotated[str, Field(max_length=48)] = ""
+    """Largest staleness seen, and the bound in force, for display: 2 (bound 3)."""
+
+
 class WorkerRow(Resource):
     """One worker."""
 
@@ -209,8 +226,8 @@ class HeteroTrainJobStatus(Resource):
     """How far the training is."""
     efficiency: Efficiency = Efficiency()
     """How well the machines are used, over the last rounds."""
-    staleness_bound: Annotated[int, Field(ge=0, le=INT32_MAX)] | None = None
-    """Bound of the staleness in force; its unit depends on the mode. 0 under BSP: gradients are never stale."""
+    synchronization: SynchronizationStatus = SynchronizationStatus()
+    """How workers wait for each other now."""
     ready_workers: ReadyCount | None = None
     """Workers that have joined, of all workers: 4/4."""
     ready_parameter_servers: ReadyCount | None = None

@@ -6,7 +6,10 @@ and for changing one setting and keeping the others.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeVar
 
 from heterotrain_core.synchronization import (
     INVERSE,
@@ -22,6 +25,8 @@ from heterotrain_core.synchronization import (
     Synchronization,
     SyncMode,
 )
+
+E = TypeVar("E", bound=StrEnum)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,3 +90,44 @@ def settings_of(value: Synchronization) -> SyncSettings:
             return SyncSettings(mode=value.mode, backup_workers=workers)
         case _:
             return SyncSettings(mode=value.mode)
+
+
+def to_fields(settings: SyncSettings) -> dict[str, str | int | float]:
+    """The settings under the names of ``control.proto``; a limit that is `None` is left out."""
+    fields: dict[str, str | int | float | None] = {
+        "mode": settings.mode.value,
+        "staleness_bound": settings.staleness_bound,
+        "delay_window_seconds": settings.delay_window_seconds,
+        "discount": None if settings.discount is None else settings.discount.value,
+        "discount_exponent": settings.discount_exponent,
+        "normalization": settings.normalization.value,
+        "delay_compensation": settings.delay_compensation,
+        "dssp_lower": settings.dssp_lower,
+        "dssp_range": settings.dssp_range,
+        "backup_workers": settings.backup_workers,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def from_fields(fields: Mapping[str, Any]) -> SyncSettings:
+    """The inverse: limits that are not there are `None`, numbers 0. Raises `ValueError` that names the setting."""
+    discount = fields.get("discount")
+    return SyncSettings(
+        mode=_choice(SyncMode, "mode", fields.get("mode", "")),
+        staleness_bound=fields.get("staleness_bound"),
+        delay_window_seconds=fields.get("delay_window_seconds"),
+        discount=_choice(DiscountKind, "discount", discount) if discount else None,
+        discount_exponent=fields.get("discount_exponent", 0.0),
+        normalization=_choice(Normalization, "normalization", fields.get("normalization") or Normalization.TARGET),
+        delay_compensation=fields.get("delay_compensation", 0.0),
+        dssp_lower=fields.get("dssp_lower", 0),
+        dssp_range=fields.get("dssp_range", 0),
+        backup_workers=fields.get("backup_workers", 0),
+    )
+
+
+def _choice(choices: type[E], setting: str, text: str) -> E:
+    try:
+        return choices(text)
+    except ValueError:
+        raise ValueError(f"{setting} must be one of {', '.join(choices)}, not {text[:40]!r}") from None

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import typer
 
-from heterotrain_operator.commands import info, jobs, plan, plugins
+from heterotrain_operator.commands import info, jobs, plan, plugins, sync
 from heterotrain_operator.commands import run as run_commands
 from heterotrain_operator.commands import simulate as simulate_command
 from heterotrain_operator.commands.errors import CommandError
@@ -28,6 +28,7 @@ def make_app(others: Iterable[EntryPoint] = ()) -> typer.Typer:
     app.command()(run_commands.validate)
     app.command(name="list")(jobs.list_jobs)
     app.add_typer(plan.app, name="plan")
+    app.add_typer(sync.app, name="sync")
     app.add_typer(info.app, name="info")
     for function in (jobs.logs, jobs.stop, jobs.drain, jobs.checkpoint):
         app.command()(function)

@@ -12,7 +12,18 @@ from typing import Final
 from heterotrain_api.conditions import one_line
 from heterotrain_api.contract import Role
 from heterotrain_api.fields import INT32_MAX, SAFE_INT_MAX
-from heterotrain_api.status import MAX_ROWS, Efficiency, PlanStatus, Progress, ReportedValue, WorkerPhase, WorkerRow
+from heterotrain_api.status import (
+    MAX_ROWS,
+    Efficiency,
+    PlanStatus,
+    Progress,
+    ReportedValue,
+    SynchronizationStatus,
+    WorkerPhase,
+    WorkerRow,
+)
+from heterotrain_core.sync_settings import from_fields
+from heterotrain_core.synchronization import describe
 from heterotrain_operator.job.diagnosis import Readiness
 from heterotrain_operator.job.failures import fills
 from heterotrain_operator.job.slots import Slot
@@ -77,6 +88,31 @@ def plan(state: control_pb2.JobState, old: PlanStatus) -> PlanStatus:
         effective_round=count(state.plan.effective_round),
         reason=one_line(state.plan.reason),
     )
+
+
+def synchronization(state: control_pb2.JobState, old: SynchronizationStatus) -> SynchronizationStatus:
+    """Mode and bound in force, and the staleness seen. A coordinator that says nothing of it changes nothing."""
+    told = state.synchronization
+    if not told.mode:
+        return old
+    bound = count(told.bound_in_force, INT32_MAX) if told.HasField("bound_in_force") else None
+    gradients = sum(told.staleness.values())
+    mean = sum(tau * number for tau, number in told.staleness.items()) / gradients if gradients else 0.0
+    return SynchronizationStatus(
+        mode=told.mode[:16],
+        staleness_bound=bound,
+        wanted=_words(told.wanted)[:128],
+        largest_staleness=count(told.largest_staleness),
+        mean_staleness_milli=count(1000 * mean),
+        staleness=f"{count(told.largest_staleness)} ({'no bound' if bound is None else f'bound {bound}'})",
+    )
+
+
+def _words(wanted: control_pb2.Synchronization) -> str:
+    try:
+        return describe(from_fields({field.name: value for field, value in wanted.ListFields()}).synchronization())
+    except ValueError:  # of a newer version
+        return one_line(wanted.mode)
 
 
 def reported(values: Mapping[str, float]) -> tuple[ReportedValue, ...]:

@@ -94,7 +94,6 @@ def _seen(view: View, ready: Readiness) -> dict[str, Any]:
     }
     if view.job is not None:
         update |= {
-            "staleness_bound": 0,
             "workers": figures.rows(view, ready),
             "ready_workers": figures.joined_workers(view),
             "ready_parameter_servers": figures.ready_shards(view, ready),
@@ -104,6 +103,7 @@ def _seen(view: View, ready: Readiness) -> dict[str, Any]:
             "progress": figures.progress(state),
             "efficiency": figures.efficiency(state, old.efficiency),
             "plan": figures.plan(state, old.plan),
+            "synchronization": figures.synchronization(state, old.synchronization),
             "reported": figures.reported(state.reported),
             "last_event_sequence": max((event.sequence for event in state.events), default=old.last_event_sequence),
         }

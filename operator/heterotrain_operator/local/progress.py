@@ -63,6 +63,8 @@ def headline(state: control_pb2.JobState) -> str:
     parts.append(f"{state.samples_per_second:,.0f} samples/s")
     if state.ideal_samples_per_second > 0:
         parts.append(f"{state.samples_per_second / state.ideal_samples_per_second:.0%} of ideal")
+    if state.synchronization.largest_staleness:
+        parts.append(f"{state.synchronization.mode}: at most {state.synchronization.largest_staleness} versions stale")
     parts += [f"{name} {value:.4g}" for name, value in sorted(state.reported.items())]
     return ", ".join(parts)
 

@@ -79,6 +79,7 @@ def build(record: Record) -> dict[str, Any]:
         "reported": reported,
         "workers": [_worker(worker, record.stretches or {}) for worker in last.workers],
         "plan": _plan(last),
+        "synchronization": synchronization_document(last.synchronization),
         "events": [_event(event) for event in last.events],
         "history": [asdict(point) for point in record.history],
     }
@@ -131,6 +132,20 @@ def _plan(last: control_pb2.JobState) -> dict[str, Any]:
         "reason": plan.reason,
         "derived": plan.derived,
         "shares": {share.worker: share.samples for share in plan.shares},
+    }
+
+
+def synchronization_document(state: control_pb2.SynchronizationState) -> dict[str, Any]:
+    """Return mode, bounds and the staleness seen; `None` as a bound is no bound. Staleness in versions."""
+    wanted = state.wanted
+    return {
+        "mode": state.mode,
+        "mode_wanted": wanted.mode,
+        "staleness_bound": state.bound_in_force if state.HasField("bound_in_force") else None,
+        "staleness_bound_wanted": wanted.staleness_bound if wanted.HasField("staleness_bound") else None,
+        "gradients": sum(state.staleness.values()),
+        "largest_staleness": state.largest_staleness,
+        "staleness_histogram": {str(tau): state.staleness[tau] for tau in sorted(state.staleness)},
     }
 
 

@@ -122,6 +122,15 @@ def test_report_of_a_job_that_succeeded() -> None:
             "derived": False,
             "shares": {"cpu-0": 6, "cpu-1": 2},
         },
+        "synchronization": {
+            "mode": "",
+            "mode_wanted": "",
+            "staleness_bound": None,
+            "staleness_bound_wanted": None,
+            "gradients": 0,
+            "largest_staleness": 0,
+            "staleness_histogram": {},
+        },
         "events": [{"seconds": 0.5, "warning": False, "reason": "PlanApplied", "message": "plan 2 | in force"}],
     }
 

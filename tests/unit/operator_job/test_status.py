@@ -61,7 +61,15 @@ def test_the_status_of_a_running_job() -> None:
         "idealSamplesPerSecond": 100,
         "percentOfIdeal": 90,
     }
-    assert (status.ready_workers, status.ready_parameter_servers, status.staleness_bound) == ("2/2", "1/1", 0)
+    assert (status.ready_workers, status.ready_parameter_servers) == ("2/2", "1/1")
+    assert status.synchronization.model_dump() == {
+        "mode": "Delay",
+        "stalenessBound": 5,
+        "wanted": "Delay, window 0.02 s, at most 3 rounds stale",
+        "largestStaleness": 4,
+        "meanStalenessMilli": 300,
+        "staleness": "4 (bound 5)",
+    }
     assert status.plan.model_dump() == {
         "generation": 1,
         "appliedGeneration": 1,

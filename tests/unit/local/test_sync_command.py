@@ -1,0 +1,71 @@
+"""``heterotrain sync``: changes that keep what is not given, and what is shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from heterotrain_core.sync_settings import settings_of, to_fields
+from heterotrain_core.synchronization import (
+    Asp,
+    Backup,
+    Delay,
+    Discount,
+    DiscountKind,
+    Dssp,
+    Ssp,
+    Synchronization,
+    SyncMode,
+)
+from heterotrain_operator.commands.sync import changed, lines
+from heterotrain_operator.commands.synchronization import SynchronizationOptions
+from heterotrain_rpc import control_pb2
+
+DELAY = Delay(0.02, 8, Discount(), delay_compensation=0.1)
+
+
+@pytest.mark.parametrize(
+    ("now", "options", "want"),
+    [
+        (DELAY, {"staleness_bound": "1"}, Delay(0.02, 1, Discount(), delay_compensation=0.1)),
+        (DELAY, {"staleness_bound": "none"}, Delay(0.02, None, Discount(), delay_compensation=0.1)),
+        (DELAY, {"delay_window": "none"}, Delay(None, 8, Discount(), delay_compensation=0.1)),
+        (DELAY, {"discount": "0.5"}, Delay(0.02, 8, Discount(DiscountKind.POLYNOMIAL, 0.5), delay_compensation=0.1)),
+        (DELAY, {"mode": SyncMode.ASP}, Asp()),
+        (DELAY, {"mode": SyncMode.SSP, "staleness_bound": "5"}, Ssp(5)),
+        (Dssp(1, 1), {"dssp": "2,3"}, Dssp(2, 3)),
+        (Backup(1), {"backup": 2}, Backup(2)),
+    ],
+    ids=["a bound", "no bound", "no window", "a discount", "another mode", "another mode with bound", "DSSP", "backup"],
+)
+def test_what_is_not_given_stays(now: Synchronization, options: dict[str, object], want: Synchronization) -> None:
+    given = SynchronizationOptions(**({"mode": now.mode} | options))  # type: ignore[arg-type]
+    assert changed(settings_of(now), given).synchronization() == want
+
+
+def test_an_option_without_meaning_in_the_mode_is_refused() -> None:
+    with pytest.raises(ValueError, match="--delay-window means nothing in mode SSP; it belongs to Delay"):
+        changed(settings_of(DELAY), SynchronizationOptions(mode=SyncMode.SSP, delay_window="1"))
+
+
+def state(wanted: Synchronization, mode: str, bound: int | None) -> control_pb2.SynchronizationState:
+    message = control_pb2.Synchronization(**to_fields(settings_of(wanted)))  # type: ignore[arg-type]
+    return control_pb2.SynchronizationState(
+        wanted=message, mode=mode, bound_in_force=bound, largest_staleness=2, staleness={0: 5, 2: 1}
+    )
+
+
+@pytest.mark.parametrize(
+    ("shown", "want"),
+    [
+        (state(Ssp(3), "SSP", 3), ["SSP, at most 3 iterations ahead"]),
+        (
+            state(Ssp(1), "SSP", 4),
+            ["SSP, at most 1 iterations ahead", "bound in force: 4, until gradients beyond it are in"],
+        ),
+        (state(Asp(), "Delay", 3), ["ASP", "still Delay, until everything granted before is committed"]),
+        (state(Asp(), "ASP", None), ["ASP"]),
+    ],
+    ids=["settled", "a lowered bound", "a mode to come", "no bound"],
+)
+def test_show(shown: control_pb2.SynchronizationState, want: list[str]) -> None:
+    assert lines(shown) == [*want, "6 gradients, at most 2 versions stale (0: 5, 2: 1)"]
