@@ -95,14 +95,28 @@ def write_job(folder: Path, *, servers: int = 2, **spec: Any) -> Path:
     return path
 
 
-def run_job(folder: Path, *arguments: str, fault: str = "", pause: float = 0.0, timeout: float = 200.0) -> Run:
-    """Run the job in `folder` to its end; with `fault` (see `faults.sitecustomize`) a process dies on the way."""
+def run_job(
+    folder: Path, *arguments: str, fault: str = "", told: bool = False, pause: float = 0.0, timeout: float = 200.0
+) -> Run:
+    """Run the job in `folder` to its end; with `fault` (see `faults.sitecustomize`) a process dies on the way.
+
+    `told`: by SIGTERM.
+    """
     killed = folder / "killed"
     environment: Mapping[str, str] = {
         **os.environ,
         "HETEROTRAIN_HOME": str(folder / "home"),
         "PAUSE": str(pause),
-        **({"FAULT": fault, "FAULT_FILE": str(killed), "PYTHONPATH": str(FAULTS)} if fault else {}),
+        **(
+            {
+                "FAULT": fault,
+                "FAULT_FILE": str(killed),
+                "FAULT_SIGNAL": "SIGTERM" if told else "SIGKILL",
+                "PYTHONPATH": str(FAULTS),
+            }
+            if fault
+            else {}
+        ),
     }
     command = "import sys; from heterotrain_operator import cli; cli.main(sys.argv[1:])"
     words = ["run", "job.yaml", "--plain", "--report", "out", "--log-samples", *arguments]

@@ -68,6 +68,19 @@ def test_a_lost_process_changes_nothing_but_the_time(tmp_path: Path, fault: str,
     assert [e["reason"] for e in report["events"]].count("Restored") == 1
 
 
+@pytest.mark.parametrize(
+    ("fault", "most_lost"), [("ps-0:coordinator:33", 1), ("ps-1:push:33", 14)], ids=["the coordinator", "a shard"]
+)
+def test_what_is_told_to_end_leaves_nothing_half_done(tmp_path: Path, fault: str, most_lost: int, whole: Run) -> None:
+    write_job(tmp_path)
+    run = run_job(tmp_path, fault=fault, told=True, pause=0.02)
+    assert (tmp_path / "killed").exists(), run.output
+    assert_same(run, whole)
+    report = run.report
+    # The coordinator makes a checkpoint before it leaves.
+    assert (report["restores"], report["rounds_lost"] <= most_lost) == (1, True), report["rounds_lost"]
+
+
 def test_half_and_half_on_another_number_of_servers_is_the_whole(tmp_path: Path, whole: Run) -> None:
     write_job(tmp_path / "first", stop={"rounds": ROUNDS // 2})
     first = run_job(tmp_path / "first")

@@ -1,9 +1,10 @@
 """Lets a process of a job die at a place that is set beforehand. Python imports this in every process whose PYTHONPATH
 has this folder; in all but the one that is to die it does nothing.
 
-``FAULT=<process>:<place>:<version>`` and ``FAULT_FILE=<file>``: made when the process dies, so that it dies once.
-Places: ``push`` (a shard, with a gradient received and not answered), ``commit`` (a shard, in the middle of an update),
-``checkpoint`` (shard 0, with a checkpoint half written), ``coordinator`` (between two rounds).
+``FAULT=<process>:<place>:<version>`` and ``FAULT_FILE=<file>``: made when the process dies, so that it dies once. The
+signal is SIGKILL; ``FAULT_SIGNAL`` names another. Places: ``push`` (a shard, with a gradient received and not answered),
+``commit`` (a shard, in the middle of an update), ``checkpoint`` (shard 0, with a checkpoint half written),
+``coordinator`` (between two rounds).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def _die() -> None:
             pass
     except FileExistsError:
         return
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.Signals[os.environ.get("FAULT_SIGNAL", "SIGKILL")])
 
 
 def _before(owner: Any, name: str, due: Any) -> None:

@@ -29,8 +29,11 @@ GRACE_SECONDS = 3.0
 """For dismissals and last states to reach their readers."""
 
 
-async def serve(settings: Settings, on_ready: Callable[[int], None]) -> Outcome:
-    """Run one job to its end; `on_ready` gets the port. Raises `OSError` if the port cannot be had."""
+async def serve(settings: Settings, on_ready: Callable[[int], None]) -> Outcome | None:
+    """Run one job to its end; `on_ready` gets the port. Raises `OSError` if the port cannot be had.
+
+    `None`: told to end, this process has left a job that goes on from a checkpoint.
+    """
     loop = asyncio.get_running_loop()
     coordinator = Coordinator(settings)
     server = make_server(Authorization(settings.config.job_uid))
@@ -48,7 +51,7 @@ async def serve(settings: Settings, on_ready: Callable[[int], None]) -> Outcome:
         coordinator.start()
         on_ready(port)
         outcome = await coordinator.ended
-        if settings.termination_log is not None:
+        if outcome is not None and settings.termination_log is not None:
             write_outcome(outcome, settings.termination_log)
         grace = GRACE_SECONDS
         return outcome
@@ -73,6 +76,8 @@ def main() -> int:
     except (SettingsError, OSError, ValueError) as error:
         sys.stderr.write(f"heterotrain coordinator: {error}\n")
         return ExitCode.INVALID
+    if outcome is None:
+        return ExitCode.STOPPED
     logger.info("%s (%s): %s", outcome.phase, outcome.reason, outcome.message)
     return exit_code(outcome)
 

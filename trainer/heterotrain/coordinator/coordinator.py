@@ -56,7 +56,8 @@ class Coordinator:
         self._crashed = False
         self.changes = 0
         """Raised whenever the state may have changed."""
-        self.ended: asyncio.Future[Outcome] = self._loop.create_future()
+        self.ended: asyncio.Future[Outcome | None] = self._loop.create_future()
+        """How the job ended; `None`: it has not, but this process leaves it, to be started again."""
 
     def start(self) -> None:
         """Open the first term of this process, then work for and watch the shards."""
@@ -72,6 +73,9 @@ class Coordinator:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.ended.done() and not self.ended.cancelled() and self.ended.result() is None:
+            await self._shards.close()  # they go on, and wait for whoever comes
+            return
         for problem in await self._shards.shut_down():
             logger.info("shutting down: %s", problem)
 
@@ -99,12 +103,38 @@ class Coordinator:
             self._requests.pop(request, None)
 
     def terminate(self, signal_name: str) -> None:
-        """End as on a Stop command; told twice, at once and without a model."""
+        """End the job as on a Stop command; told twice, at once and without a model.
+
+        A job that goes on from a checkpoint is left for whoever starts this process again; told twice, at once.
+        """
         reason = f"the coordinator was told to end ({signal_name})"
+        if self._settings.recovers and self._run.outcome is None:
+            if self._told_to_end or not (self.open and self._run.training_began):
+                self._leave_job(reason)
+            else:
+                self.spawn(self._save_and_leave(reason))
+            self._told_to_end = True
+            return
         if self._told_to_end:
             self.tell(ev.Aborted(RunReason.STOPPED, f"{reason} twice; the model is not saved"))
         self._told_to_end = True
         self.tell(ev.StopCommanded(reason))
+
+    async def _save_and_leave(self, reason: str) -> None:
+        """Make a checkpoint of what is decided, so that nothing of it has to be trained again."""
+        saved = await self.ask(ev.CheckpointCommanded)
+        logger.info("%s; checkpoint: %s", reason, saved.path or saved.reason)
+        self._leave_job(reason)
+
+    def _leave_job(self, reason: str) -> None:
+        self.open = False
+        for outlet in self._outlets.values():
+            outlet.dismiss(reason, fault=False, again=True)
+        self._outlets.clear()
+        if self._work is not None:
+            self._work.stop()
+        if not self.ended.done():
+            self.ended.set_result(None)
 
     # --- sessions -------------------------------------------------------------------------------------------------
 
@@ -189,7 +219,10 @@ class Coordinator:
         """Hand an event to the state machine and carry out what it decides."""
         loss = loss_of(event)
         if loss and self.open and self._run.outcome is None and may_restore(self._settings, self._past):
-            self._go_back(loss)
+            if self._told_to_end:
+                self._leave_job(loss)
+            else:
+                self._go_back(loss)
             return
         self._carry_out(self._run.handle(event, self._loop.time()))
 
@@ -252,7 +285,7 @@ class Coordinator:
             share_maximum=welcome.bounds.maximum,
             shards=[s.tensor_address for s in config.shards],
             heartbeat_seconds=self._settings.heartbeat_seconds,
-            recovers=self._settings.config.checkpoint is not None and self._settings.config.restore_limit > 0,
+            recovers=self._settings.recovers,
         )
         return session_pb2.CoordinatorMessage(welcome=message)
 

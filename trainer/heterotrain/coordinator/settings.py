@@ -39,6 +39,11 @@ class Settings:
         """Whether shard 0 is asked, before anything else, for a term and a checkpoint to go on from."""
         return self.config.checkpoint is not None or bool(self.config.resume)
 
+    @property
+    def recovers(self) -> bool:
+        """Whether the job goes back to a checkpoint when a part of it is lost, which somebody then starts again."""
+        return self.config.checkpoint is not None and self.config.restore_limit > 0
+
     def run_config(self, term: int) -> RunConfig:
         """The part that the state machine needs."""
         config = self.config
