@@ -2,7 +2,7 @@
 has this folder; in all but the one that is to die it does nothing.
 
 ``FAULT=<process>:<place>:<version>`` and ``FAULT_FILE=<file>``: made when the process dies, so that it dies once. The
-signal is SIGKILL; ``FAULT_SIGNAL`` names another. Places: ``push`` (a shard, with a gradient received and not answered),
+signal is SIGKILL; ``FAULT_SIGNAL`` names another. Places: ``push`` (a shard, with a gradient received and no answer),
 ``commit`` (a shard, in the middle of an update), ``checkpoint`` (shard 0, with a checkpoint half written),
 ``coordinator`` (between two rounds).
 """
@@ -14,6 +14,9 @@ import signal
 import sys
 from pathlib import Path
 from typing import Any
+
+
+_MODULES = {"coordinator": "heterotrain.coordinator"}
 
 
 def _die() -> None:
@@ -40,7 +43,7 @@ def _before(owner: Any, name: str, due: Any) -> None:
 def _install() -> None:
     process, place, text = os.environ["FAULT"].split(":")
     version = int(text)
-    module = "heterotrain.coordinator" if place == "coordinator" else "heterotrain.ps"
+    module = _MODULES.get(place, "heterotrain.ps")
     if os.environ.get("HETEROTRAIN_NAME") != process or module not in sys.orig_argv:
         return
     match place:
