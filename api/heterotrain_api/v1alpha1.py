@@ -379,7 +379,7 @@ class RunPolicy(Resource):
     """What becomes of a job that loses a part of itself."""
 
     backoff_limit: Annotated[int, Field(ge=0, le=1000)] | None = None
-    """Number of losses that send the job back to its newest checkpoint; the next fails it. 3 if not given."""
+    """Losses that send a local job back to its newest checkpoint. 3 if not given; on a cluster always 0 so far."""
 
 
 class Target(Resource):
