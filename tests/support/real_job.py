@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from heterotrain_api.contract import Env, Role, ps_name
-from heterotrain_api.trainer_config import ShardConfig, StopConfig, TrainerConfig, WorkerConfig
+from heterotrain_api.trainer_config import ShardConfig, StopConfig, SynchronizationConfig, TrainerConfig, WorkerConfig
 from support.credentials import JOB_UID, credentials
 from support.zygote import ONE_THREAD_AND_FORKS, Process, Zygote, until
 
@@ -39,6 +39,7 @@ class RealJob:
     num_shards: int = 2
     seed: int = 7
     stop: StopConfig = field(default_factory=StopConfig)
+    synchronization: SynchronizationConfig = field(default_factory=SynchronizationConfig)
     shard_program: tuple[str, ...] = ("-m", "heterotrain.ps")
     workers: dict[str, Process] = field(default_factory=dict)
     shards: list[Process] = field(default_factory=list)
@@ -98,6 +99,7 @@ class RealJob:
                 for r in ready
             ),
             stop=self.stop,
+            synchronization=self.synchronization,
             output=str(self.folder / "output"),
         )
 
