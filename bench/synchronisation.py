@@ -39,7 +39,7 @@ MODES: Final[dict[str, dict[str, Any]]] = {
     "SSP": {"mode": "SSP", "stalenessBound": 3},
     "DSSP": {"mode": "DSSP"},
     "ASP": {"mode": "ASP"},
-    "Delay": {"mode": "Delay", "stalenessBound": 8, "delayWindowMilliseconds": 20},
+    "Delay": {"mode": "Delay", "stalenessBound": 8, "delayWindowMilliseconds": 5},
     "Backup": {"mode": "Backup", "backupWorkers": 1},
 }
 

@@ -69,6 +69,26 @@ def test_a_job_of_unequal_workers(zygote: Zygote, tmp_path: Path, settings: dict
         assert seen.largest_staleness <= seen.bound_in_force == wanted.staleness_bound
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [{"delay_window_seconds": None, "staleness_bound": 3}, {"delay_window_seconds": 0.005, "staleness_bound": 0}],
+    ids=["no window", "bound 0"],
+)
+def test_delay_that_waits_for_everybody_is_bsp_bit_for_bit(
+    zygote: Zygote, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    models = []
+    for name, wanted in {"bsp": {"mode": "BSP"}, "delay": {"mode": "Delay", **settings}}.items():
+        logs = {worker: tmp_path / f"{name}-{worker}.samples" for worker in SHARES}
+        configured = SynchronizationConfig.model_validate(wanted)
+        with RealJob(zygote, tmp_path / name, SHARES, synchronization=configured) as job:
+            start_workers(job, 2, logs)
+            result = job.finish()
+        check(result, logs, epochs=2)
+        models.append({name: tensor.tolist() for name, tensor in load_file(result.model).items()})
+    assert models[0] == models[1]
+
+
 CHANGES: list[Synchronization] = [
     Synchronization(mode="Delay", staleness_bound=8, delay_window_seconds=0.0),
     Synchronization(mode="Delay", staleness_bound=1, delay_window_seconds=0.005),
