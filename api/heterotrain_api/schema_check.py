@@ -139,6 +139,8 @@ def _describe(value: Any) -> str:
 
 
 def _type_hint(value: Any, schema: Schema) -> str:
+    if value is False and "Off" in schema.get("enum", ()):
+        return ': put it in quotes ("Off"), since YAML reads Off without them as false'
     if schema["type"] == "string" and isinstance(value, bool | int | float):
         return f': put it in quotes ("{str(value).lower() if isinstance(value, bool) else value}")'
     if schema["type"] in ("integer", "number") and isinstance(value, str) and re.fullmatch(r"-?\d+(\.\d+)?", value):

@@ -360,6 +360,27 @@ class Synchronization(Resource):
     """Seconds without a sign of life after which a worker counts as lost."""
 
 
+class AdaptationMode(StrEnum):
+    """What becomes of the plans that the adaptation makes."""
+
+    APPLY = "Apply"
+    RECOMMEND = "Recommend"
+    OFF = "Off"
+
+
+class Adaptation(Resource):
+    """How shares follow the workers' speeds while the job runs."""
+
+    mode: AdaptationMode = AdaptationMode.APPLY
+    """Apply: better shares are put in force. Recommend: they are shown only. "Off" (quoted: YAML reads it as false)."""
+    interval_seconds: Annotated[int, Field(ge=1, le=3600)] = 5
+    """Seconds between two looks at the speeds at most; a change of speed or membership is looked at at once."""
+    dead_band_percent: Annotated[int, Field(ge=0, le=100)] = 3
+    """Percent of the round's time that other shares must save, by the speed models; less changes nothing."""
+    cooldown_rounds: Annotated[int, Field(ge=0, le=100_000)] = 10
+    """Rounds from one change of shares to the next at least, unless a speed or the membership changed meanwhile."""
+
+
 class Checkpoint(Resource):
     """When the whole state of the training is written, so that a loss costs no more than the rounds since then."""
 
@@ -437,6 +458,8 @@ class HeteroTrainJobSpec(Resource):
     """Where the trained model goes."""
     synchronization: Synchronization = Synchronization()
     """How workers wait for each other."""
+    adaptation: Adaptation = Adaptation()
+    """How shares follow the workers' speeds while the job runs."""
     checkpoint: Checkpoint | None = None
     """When the whole state of the training is written. Without it on command only, and a lost process fails the job."""
     run_policy: RunPolicy = RunPolicy()

@@ -84,6 +84,7 @@ def write_job(folder: Path, *, servers: int = 2, **spec: Any) -> Path:
             "command": ["python", "-m", "recovering"],
             "globalBatchSize": BATCH,
             "seed": 3,
+            "adaptation": {"mode": "Off"},
             "parameterServers": {"replicas": servers},
             "workers": [{"name": "big", "batch": {"initial": 5}}, {"name": "small"}],
             "checkpoint": {"everyRounds": 10, "keep": 3},

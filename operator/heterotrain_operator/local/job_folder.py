@@ -20,7 +20,8 @@ OPERATOR: Final = "operator"
 """Name in the certificate of runner and commands."""
 CERTIFICATE_LIFETIME: Final = timedelta(days=30)
 PICTURES: Final = ("throughput.png", "shares.png", "reported.png")
-_REPORT_FILES: Final = ("report.json", "report.md", MODEL_FILE, MODEL_MANIFEST_FILE, *PICTURES)
+DECISIONS_FILE: Final = "decisions.jsonl"
+_REPORT_FILES: Final = ("report.json", "report.md", DECISIONS_FILE, MODEL_FILE, MODEL_MANIFEST_FILE, *PICTURES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,11 @@ class JobFolder:
     def certificates(self, name: str) -> Path:
         """Folder with the credentials of one process (`OPERATOR`: of runner and commands)."""
         return self.root / "certificates" / name
+
+    @property
+    def decisions(self) -> Path:
+        """What the adaptation loop decided, a JSON object a line."""
+        return self.report / DECISIONS_FILE
 
     def log(self, name: str) -> Path:
         """Standard output and error of one process."""

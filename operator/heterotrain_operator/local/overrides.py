@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
@@ -26,6 +26,8 @@ class Override:
 
     path: tuple[str, ...]
     value: Any
+    text: str = field(default="", compare=False)
+    """The value as written."""
 
     @property
     def dotted(self) -> str:
@@ -42,7 +44,7 @@ def parse_override(text: str) -> Override:
     if not equals or not all(parts):
         raise OverrideError(f"--set {text}: write it as path=value, for example spec.globalBatchSize=256")
     try:
-        return Override(parts, yaml.safe_load(value))
+        return Override(parts, yaml.safe_load(value), value.strip())
     except yaml.YAMLError as error:
         raise OverrideError(f"--set {text}: the value is not YAML: {_first_line(error)}") from None
 
@@ -56,8 +58,10 @@ def apply_overrides(document: Mapping[str, Any], overrides: Sequence[Override], 
     """
     changed: dict[str, Any] = copy.deepcopy(dict(document))
     for override in overrides:
-        _check_path(override, schema)
-        _apply(changed, override)
+        target = _check_path(override, schema)
+        # One of a few words is meant as written: YAML reads Off as false.
+        word = override.text in target.get("enum", ())
+        _apply(changed, replace(override, value=override.text) if word else override)
     return changed
 
 
@@ -96,7 +100,8 @@ def _item(items: list[Any], part: str, override: Override, depth: int) -> int:
     )
 
 
-def _check_path(override: Override, schema: JsonSchema) -> None:
+def _check_path(override: Override, schema: JsonSchema) -> JsonSchema:
+    """Raise `OverrideError` for a path that the schema does not have; returns the field's schema, empty if open."""
     here = schema
     for depth, part in enumerate(override.path):
         node = _resolved(here, schema)
@@ -108,13 +113,14 @@ def _check_path(override: Override, schema: JsonSchema) -> None:
             if not node.get("additionalProperties"):
                 where = ".".join(override.path[:depth])
                 raise OverrideError(f"--set {override.dotted}: {_no_field(where, part, sorted(properties))}")
-            return
+            return {}
         if "items" in node:
             here = node["items"]
         elif isinstance(node.get("additionalProperties"), Mapping):
             here = node["additionalProperties"]
         else:
-            return
+            return {}
+    return _resolved(here, schema)
 
 
 def _resolved(node: JsonSchema, root: JsonSchema) -> JsonSchema:

@@ -36,6 +36,8 @@ class Record:
     history: Sequence[HistoryPoint] = ()
     stretches: Mapping[str, float] | None = None
     """What ``--speeds`` came to, by worker."""
+    decisions: Sequence[Mapping[str, Any]] = ()
+    """Of the adaptation loop, with the coordinator's answers."""
 
 
 def balance_speed_up(speeds: Sequence[float]) -> float | None:
@@ -80,6 +82,7 @@ def build(record: Record) -> dict[str, Any]:
         "workers": [_worker(worker, record.stretches or {}) for worker in last.workers],
         "plan": _plan(last),
         "synchronization": synchronization_document(last.synchronization),
+        "adaptation": [dict(decision) for decision in record.decisions],
         "events": [_event(event) for event in last.events],
         "history": [asdict(point) for point in record.history],
     }

@@ -19,8 +19,10 @@ from typing import Any, Final
 import psutil
 
 from heterotrain_api.trainer_config import ShardConfig
+from heterotrain_operator.adaptation import settings_of
 from heterotrain_operator.job.outcome import Outcome, State
-from heterotrain_operator.job.trainer_config import trainer_config
+from heterotrain_operator.job.trainer_config import trainer_config, worker_configs
+from heterotrain_operator.local.adapt import LocalLoop
 from heterotrain_operator.local.decide import End, Limits, Observed, Progress, Restart, decide
 from heterotrain_operator.local.process_plan import COORDINATOR, LOOPBACK, ProcessPlan, ready_ports
 from heterotrain_operator.local.progress import Display
@@ -62,6 +64,14 @@ class Runner:
         self._supervisor = Supervisor()
         self._seen = Observed(now=0.0, job_started=time.monotonic())
         self._history = History()
+        spec = plan.job.spec
+        self._loop = LocalLoop(
+            settings_of(spec),
+            {worker.name: worker.share for worker in worker_configs(spec)},
+            plan.folder.decisions,
+            say=display.say,
+            clock=time.monotonic,
+        )
         self._last: control_pb2.JobState | None = None
         self._training: control_pb2.JobState | None = None
         self._coordinator = ""
@@ -162,6 +172,7 @@ class Runner:
         now = time.monotonic()
         self._seen = replace(self._seen, workers_started=now, absent=frozenset(command.name for command in workers))
         self._credentials = plan.folder.operator_credentials()
+        self._loop.connect(self._coordinator, self._credentials)
         self._tasks.append(
             asyncio.create_task(watch(self._coordinator, self._credentials, self._on_state, self._on_silence))
         )
@@ -204,6 +215,7 @@ class Runner:
             self._training = state
         if state.version > 0:
             self._history.add(HistoryPoint.from_state(state))
+        self._loop.take(state)
         self._display.show(state, now)
 
     def _on_silence(self) -> None:
@@ -235,6 +247,7 @@ class Runner:
             await self._supervisor.stop(STOP_GRACE_SECONDS)
 
     async def _cancel_tasks(self) -> None:
+        await self._loop.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -257,6 +270,7 @@ class Runner:
             training=self._training,
             history=self._history.points,
             stretches=self._plan.stretches,
+            decisions=self._loop.decisions,
         )
         report = write_report(record, self._plan.folder.report)
         log = self._plan.folder.log(end.cause.process) if end.cause.process else None

@@ -168,6 +168,7 @@ def write_job(folder: Path) -> Path:
             "image": "x",
             "command": ["python", str(SCRIPT)],
             "globalBatchSize": BATCH,
+            "adaptation": {"mode": "Off"},
             "parameterServers": {"replicas": 2},
             "workers": [
                 {"name": name.removesuffix("-0"), "batch": {"initial": share, "min": 1, "max": BATCH}}

@@ -48,6 +48,7 @@ def write_real_job(folder: Path, *args: str) -> Path:
             "args": list(args),
             "globalBatchSize": 8,
             "seed": 3,
+            "adaptation": {"mode": "Off"},
             "parameterServers": {"replicas": 2},
             "workers": [{"name": "big", "batch": {"initial": 5}}, {"name": "small"}],
         },

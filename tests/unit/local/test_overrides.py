@@ -55,6 +55,7 @@ def test_what_is_no_override_is_refused(text: str) -> None:
             id="an item by its name",
         ),
         pytest.param(["spec.stop.rounds=5"], ("spec", "stop"), {"rounds": 5}, id="what is on the way is made"),
+        pytest.param(["spec.adaptation.mode=Off"], ("spec", "adaptation"), {"mode": "Off"}, id="a word, as written"),
         pytest.param(["spec.seed=1", "spec.seed=2"], ("spec", "seed"), 2, id="the last one wins"),
         pytest.param(
             ["spec.workers.gpu.resources.limits.memory=1Gi"],

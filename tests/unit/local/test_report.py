@@ -122,6 +122,7 @@ def test_report_of_a_job_that_succeeded() -> None:
             "derived": False,
             "shares": {"cpu-0": 6, "cpu-1": 2},
         },
+        "adaptation": [],
         "synchronization": {
             "mode": "",
             "mode_wanted": "",

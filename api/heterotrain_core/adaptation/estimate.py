@@ -1,0 +1,190 @@
+"""How long a worker takes for a share: ``a + c b``, from its step records (algorithms.md B2, C4). Pure.
+
+Only compute and data scale with the share; the push is a part of `a`. Waiting for others is a result and never counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, median, pstdev
+from typing import Final
+
+from heterotrain_core.info.stats import MAD_TO_SIGMA, mad, theil_sen
+
+KEPT: Final = 100
+"""Records that a model rests on at most."""
+TRUSTED: Final = 3
+"""Records needed before a worker is given another share."""
+OUTLIER_Z: Final = 4.0
+NOISE_FLOOR: Final = 0.01
+"""Of the median: paced steps vary by less, and any step would be an outlier."""
+CHANGE_PART: Final = 0.25
+"""More outliers than this part are a change, not noise."""
+SPREAD: Final = 1.2
+"""Largest over smallest size from which on `a` and `c` can be told apart."""
+ANCHORED: Final = 8
+"""With so many records of the present size the model passes through their mean: shares are moved from there."""
+LEAST_SLOPE: Final = 0.02
+"""Of ``t / b``: a device that is not full yet takes no longer for more samples, but it will not stay so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One step that counts. Times in seconds."""
+
+    sequence: int
+    samples: int
+    busy: float
+    """Compute and data: what scales with the share."""
+    push: float
+    step: float
+    """From the end of one iteration to that of the next, waits included."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedModel:
+    """Seconds of a worker for a share."""
+
+    fixed: float
+    per_sample: float
+    error: float = 0.0
+    """Standard error at the present share, relative."""
+    noise: float = NOISE_FLOOR
+    """Standard deviation of single steps around the model, relative."""
+    identified: bool = False
+    """`fixed` and `per_sample` were told apart by sizes that differ; else `fixed` is a guess (0 at first)."""
+    steps: int = 0
+    dropped: int = 0
+
+    def seconds(self, samples: float) -> float:
+        """Time for a share, without the push."""
+        return self.fixed + self.per_sample * samples
+
+
+def fit(points: Sequence[Point], prior: SpeedModel | None = None) -> SpeedModel | None:
+    """The model of a worker; `None` with fewer than `TRUSTED` points.
+
+    With one size seen, the ratio of ``a`` to ``c`` is that of `prior` (a model that was identified before a change of
+    speed), and without one ``t = b / v``. Outliers (robust z above 4) are left out unless they are too many.
+    """
+    if len(points) < TRUSTED:
+        return None
+    sizes: dict[int, list[float]] = {}
+    for point in points:
+        sizes.setdefault(point.samples, []).append(point.busy)
+    kept = {size: without_outliers(times) for size, times in sizes.items()}
+    means = {size: _centre(sizes[size], times) for size, times in kept.items()}
+    present = _present_size(points, kept)
+    line = _line(means, kept, present) or _through(present, means[present], prior)
+    residuals = [t / (line[0] + line[1] * size) - 1.0 for size, times in kept.items() for t in times]
+    noise = max(NOISE_FLOOR, MAD_TO_SIGMA * median([abs(r) for r in residuals]))
+    if len(sizes[present]) < ANCHORED:  # two stalls among three steps look like agreement
+        noise = max(noise, pstdev(sizes[present]) / means[present])
+    identified = _line(means, kept, present) is not None or (prior is not None and prior.identified)
+    return SpeedModel(
+        fixed=line[0],
+        per_sample=line[1],
+        error=noise / math.sqrt(len(kept[present])),
+        noise=noise,
+        identified=identified,
+        steps=len(points),
+        dropped=len(points) - sum(map(len, kept.values())),
+    )
+
+
+def without_outliers(times: Sequence[float]) -> list[float]:
+    """Times whose robust z is at most 4, with a spread of 1 % at least; all of them if too many would go."""
+    middle = median(times)
+    spread = MAD_TO_SIGMA * max(mad(times), NOISE_FLOOR * middle)
+    kept = [t for t in times if abs(t - middle) <= OUTLIER_Z * spread]
+    return kept if len(times) - len(kept) <= CHANGE_PART * len(times) else list(times)
+
+
+def _centre(times: Sequence[float], kept: Sequence[float]) -> float:
+    """The mean without outliers; of few times the median, since one of three is not seen to be an outlier."""
+    return fmean(kept) if len(times) >= ANCHORED else median(times)
+
+
+def _present_size(points: Sequence[Point], kept: dict[int, list[float]]) -> int:
+    """The size that is worked with now: of the last ten points' sizes the most frequent, the newer of two."""
+    recent = [p.samples for p in points[-10:]]
+    return max(reversed(recent), key=lambda size: (recent.count(size), len(kept[size])))
+
+
+def _line(means: dict[int, float], kept: dict[int, list[float]], present: int) -> tuple[float, float] | None:
+    """``a`` and ``c`` from sizes that differ; `None` if they do not, or only by single steps."""
+    told = sorted(size for size, times in kept.items() if len(times) >= TRUSTED)
+    if len(told) < 2 or told[-1] < SPREAD * told[0]:
+        return None
+    pooled = dict(zip(told, _pooled([(means[size], len(kept[size])) for size in told]), strict=True))
+    line = theil_sen([(float(size), seconds) for size, seconds in pooled.items()])
+    if line is None:
+        return None
+    at = present if present in pooled and len(kept[present]) >= ANCHORED else told[len(told) // 2]
+    slope = max(line.slope, LEAST_SLOPE * pooled[at] / at)
+    fixed = pooled[at] - slope * at
+    return (fixed, slope) if fixed >= 0 else (0.0, pooled[at] / at)
+
+
+def _pooled(weighted: Sequence[tuple[float, int]]) -> list[float]:
+    """Means that never fall with the size: neighbours that do are pooled, by weight (isotonic regression)."""
+    blocks: list[tuple[float, int, int]] = []
+    for value, weight in weighted:
+        mean, total, count = value, weight, 1
+        while blocks and blocks[-1][0] > mean:
+            before, weight_before, count_before = blocks.pop()
+            mean = (before * weight_before + mean * total) / (weight_before + total)
+            total, count = total + weight_before, count + count_before
+        blocks.append((mean, total, count))
+    return [mean for mean, _, count in blocks for _ in range(count)]
+
+
+def _through(size: int, seconds: float, prior: SpeedModel | None) -> tuple[float, float]:
+    """A line through one point: with the shape of `prior`, else in proportion."""
+    if prior is None or not prior.identified:
+        return 0.0, seconds / size
+    factor = seconds / prior.seconds(size)
+    return prior.fixed * factor, prior.per_sample * factor
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryModel:
+    """Peak memory of a worker for a micro-batch, ``m0 + m1 b``, in bytes."""
+
+    fixed: float
+    per_sample: float
+
+    def ceiling(self, limit: float, grain: int = 1, part: float = 0.9) -> int:
+        """Largest multiple of `grain` that keeps `part` of `limit` (C-10); 0 if nothing fits."""
+        samples = math.floor((part * limit - self.fixed) / self.per_sample) if self.per_sample > 0 else 0
+        return max(0, samples // grain * grain)
+
+
+def fit_memory(peaks: Sequence[tuple[int, float]]) -> MemoryModel | None:
+    """The model from (micro-batch, peak bytes); `None` unless two sizes differ and more samples take more memory."""
+    line = theil_sen([(float(size), peak) for size, peak in peaks])
+    if line is None or line.slope <= 0:
+        return None
+    return MemoryModel(max(0.0, line.intercept), line.slope)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkModel:
+    """Seconds of a transfer: ``delay + bytes / rate``."""
+
+    delay: float
+    rate: float
+
+    def seconds(self, size: float) -> float:
+        """Time for `size` bytes."""
+        return self.delay + size / self.rate
+
+
+def fit_link(transfers: Sequence[tuple[int, float]]) -> LinkModel | None:
+    """The model from (bytes, seconds); `None` unless two sizes differ and more bytes take longer (A-9)."""
+    line = theil_sen([(float(size), seconds) for size, seconds in transfers])
+    if line is None or line.slope <= 0:
+        return None
+    return LinkModel(max(0.0, line.intercept), 1.0 / line.slope)

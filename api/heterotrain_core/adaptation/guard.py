@@ -1,0 +1,178 @@
+"""Whether a better plan is put in force now: dead band, windows, cool-down, oscillation, roll back (B3). Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Final, NamedTuple
+
+from heterotrain_core.adaptation.estimate import NOISE_FLOOR, Point, SpeedModel
+from heterotrain_core.adaptation.track import Track, steps_with
+from heterotrain_core.adaptation.values import Settings, Verification, WorkerSeen
+from heterotrain_core.info.stats import MAD_TO_SIGMA, mad
+
+CERTAINTY: Final = 3.0
+"""Standard errors of the models that a gain must exceed."""
+OPPOSITE: Final = -0.5
+"""Cosine of two changes of shares below which the second undoes the first."""
+REVERSALS: Final = 3
+"""So many in a row freeze the shares."""
+MEMORY_COOLDOWNS: Final = 4
+"""A change that comes so many cool-downs after the last, or later, undoes nothing."""
+VERIFY_STEPS: Final = 8
+RECENT: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A change of shares that was agreed."""
+
+    generation: int
+    effective_round: int
+    before: Mapping[str, int]
+    after: Mapping[str, int]
+    predicted_seconds: float
+    speed_before: float
+    """Measured, samples a second; 0: not known."""
+    noise_before: float
+    """Standard error of it, relative."""
+    changes: Mapping[str, int]
+    """Changes of speed seen until then, by worker."""
+    marks: Mapping[str, int] | None = None
+    """Newest step of each worker when it came into force; `None`: it has not yet."""
+    verified: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What holds changes back."""
+
+    over: int = 0
+    """Windows in a row with a gain beyond the band."""
+    part: float = 1.0
+    """Of the way to the wanted shares; halved by each reversal."""
+    widen: int = 1
+    """Windows and cool-down are this many times as long; doubled by each reversal."""
+    reversals: int = 0
+    frozen_until: float = -math.inf
+    frozen_why: str = ""
+    made: Made | None = None
+
+
+class Verdict(NamedTuple):
+    """Whether to act now, and why (not), as the end of a sentence."""
+
+    act: bool
+    words: str
+
+
+def band(settings: Settings, models: Iterable[SpeedModel]) -> float:
+    """What a gain must exceed: the dead band, or three standard errors of the least certain model."""
+    return max(settings.dead_band, CERTAINTY * max((m.error for m in models), default=0.0))
+
+
+def judge(
+    guard: Guard, settings: Settings, *, gain: float, limit: float, version: int, now: float, urgent: str, window: bool
+) -> tuple[Guard, Verdict]:
+    """Decide on a plan with this `gain`. `urgent`: why windows and cool-down are passed over; `window`: one is over."""
+    if gain <= limit:
+        words = f"new shares would gain {gain:.1%}, within the dead band of {limit:.1%}"
+        return replace(guard, over=0), Verdict(False, words)
+    if now < guard.frozen_until:
+        left = guard.frozen_until - now
+        return guard, Verdict(False, f"shares are frozen for {left:.0f} s more: {guard.frozen_why}")
+    if urgent:
+        return replace(guard, over=0), Verdict(True, urgent)
+    guard = replace(guard, over=guard.over + 1) if window else guard
+    cooldown, windows = settings.cooldown_rounds * guard.widen, settings.windows * guard.widen
+    if guard.made is not None and version - guard.made.effective_round < cooldown:
+        since = version - guard.made.effective_round
+        return guard, Verdict(False, f"new shares would gain {gain:.1%}; cool-down: round {since} of {cooldown}")
+    if guard.over < windows:
+        words = f"new shares would gain {gain:.1%}; this must last: window {guard.over} of {windows}"
+        return guard, Verdict(False, words)
+    return replace(guard, over=0), Verdict(True, f"the gain lasted for {windows} windows")
+
+
+def after_change(guard: Guard, settings: Settings, made: Made, now: float) -> Guard:
+    """Remember an agreed change; one that undoes the last one halves the step and doubles windows and cool-down."""
+    last = guard.made
+    distance = math.inf if last is None else made.effective_round - last.effective_round
+    calm = distance > MEMORY_COOLDOWNS * settings.cooldown_rounds * guard.widen
+    if last is None or calm:
+        return Guard(made=made, frozen_until=guard.frozen_until, frozen_why=guard.frozen_why)
+    if not undoes(made, last):
+        return replace(guard, made=made, over=0)
+    reversals = guard.reversals + 1
+    guard = replace(guard, made=made, over=0, reversals=reversals, part=guard.part / 2, widen=guard.widen * 2)
+    if reversals < REVERSALS:
+        return guard
+    why = f"they went to and fro {reversals} times within {MEMORY_COOLDOWNS * settings.cooldown_rounds} rounds each"
+    return replace(guard, frozen_until=now + settings.freeze_seconds, frozen_why=why, reversals=0, part=1.0, widen=1)
+
+
+def undoes(made: Made, last: Made) -> bool:
+    """Whether a change goes back at least half of the way that the last one went."""
+    names = made.after.keys() & made.before.keys() & last.after.keys() & last.before.keys()
+    new = [made.after[n] - made.before[n] for n in sorted(names)]
+    old = [last.after[n] - last.before[n] for n in sorted(names)]
+    size_new, size_old = math.hypot(*new), math.hypot(*old)
+    if size_new == 0 or size_old == 0 or size_new < 0.5 * size_old:
+        return False
+    return sum(a * b for a, b in zip(new, old, strict=True)) / (size_new * size_old) < OPPOSITE
+
+
+class Speed(NamedTuple):
+    """What rounds with certain shares came to."""
+
+    seconds: float
+    """Median step time, of the worker with the longest."""
+    samples_per_second: float
+    error: float
+    """Standard error, relative."""
+
+
+def measured(
+    workers: Sequence[WorkerSeen], tracks: Mapping[str, Track], marks: Mapping[str, int] | None, least: int
+) -> Speed | None:
+    """Speed of the newest rounds with the present shares; `None` with fewer than `least` records of any worker."""
+    groups: list[list[Point]] = []
+    for worker in workers:
+        track, mark = tracks.get(worker.name), -1 if marks is None else marks.get(worker.name, -1)
+        points = [p for p in steps_with(track.points, worker.share, mark) if p.step > 0] if track is not None else []
+        if len(points) < least:
+            return None
+        groups.append(points[-RECENT:])
+    if not groups:
+        return None
+    return Speed(
+        seconds=max(median([p.step for p in points]) for points in groups),
+        samples_per_second=sum(median([p.samples / p.step for p in points]) for points in groups),
+        error=max(_error([p.step for p in points]) for points in groups),
+    )
+
+
+def _error(times: Sequence[float]) -> float:
+    spread = MAD_TO_SIGMA * mad(times) / median(times)
+    return 1.25 * max(spread, NOISE_FLOOR) / math.sqrt(len(times))  # of a median
+
+
+def verify(made: Made, after: Speed) -> Verification:
+    """A change that is in force against what was predicted."""
+    return Verification(
+        generation=made.generation,
+        predicted_seconds=made.predicted_seconds,
+        measured_seconds=after.seconds,
+        speed_before=made.speed_before,
+        speed_after=after.samples_per_second,
+    )
+
+
+def made_worse(made: Made, after: Speed, settings: Settings) -> bool:
+    """Whether rounds are slower than before the change, beyond dead band and noise."""
+    if made.speed_before <= 0:
+        return False
+    limit = max(settings.dead_band, CERTAINTY * math.hypot(made.noise_before, after.error))
+    return after.samples_per_second < made.speed_before * (1 - limit)

@@ -1,0 +1,240 @@
+"""One step of the adaptation loop: what was seen in, a decision out. Pure; `now` is an instant of the caller's clock.
+
+Called with every state of the coordinator, whatever the distance. It decides once an interval, and at once when a speed
+or the membership changed; between, it only takes the records in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from heterotrain_core.adaptation import guard as guards
+from heterotrain_core.adaptation.estimate import TRUSTED
+from heterotrain_core.adaptation.guard import Made
+from heterotrain_core.adaptation.state import Ceiling, State, num_changes, take_in
+from heterotrain_core.adaptation.values import Action, Decision, Mode, Observation, Proposal, Verification
+from heterotrain_core.adaptation.weigh import Weighed, balanced, weigh
+from heterotrain_core.plan import reachable_total
+from heterotrain_core.shares import start_shares
+
+__all__ = ["State", "step"]
+
+CEILING_FREEZES: Final = 10
+"""Freezes after which a share is tried again that a worker did not bear."""
+
+PATIENCE: Final = 4
+"""Times `lost_seconds`: workers that have given no model by then no longer hold the first plan up."""
+
+
+def step(state: State, seen: Observation, now: float) -> tuple[State, Decision]:
+    """Take in `seen` and decide."""
+    state, woken = take_in(state, seen, now)
+    if not seen.training or not state.live:
+        return state, Decision(Action.NONE, "nothing is being trained")
+    if state.settings.mode is Mode.OFF:
+        return state, Decision(Action.NONE, "the adaptation is off")
+    state, checked = _check_change(state, seen, now)
+    if checked is not None:
+        return state, checked
+    window = state.ticked is None or now - state.ticked >= state.settings.interval_seconds
+    if state.pending is not None or not (window or woken):
+        return state, Decision(Action.NONE, "the next window is not over yet")
+    weighed = weigh(state, seen, now)
+    ticked = replace(state, ticked=now, changes=())
+    found = (*state.changes, *weighed.found)
+    state, decision = _decide(ticked, seen, weighed, now, window=window)
+    ceiling = balanced(weighed)
+    told = (*found, ceiling) if ceiling is not None else found
+    return state, replace(decision, found=told)
+
+
+def _decide(state: State, seen: Observation, weighed: Weighed, now: float, *, window: bool) -> tuple[State, Decision]:
+    if _is_starved(state, weighed, now):
+        return _start_again(state, seen, weighed, now)
+    waiting = _waits_for_models(state, weighed, now)
+    if waiting:
+        return state, _said(Action.KEEP, waiting, seen, weighed, now)
+    if weighed.wanted == weighed.present:
+        guard = replace(state.guard, over=0)
+        words = "the shares are the best for the present speeds"
+        return replace(state, urgent="", guard=guard), _said(Action.KEEP, words, seen, weighed, now)
+    if now < state.wait_until:
+        return state, _said(Action.KEEP, "the last plan was refused: the next one waits a window", seen, weighed, now)
+    guard, verdict = guards.judge(
+        state.guard,
+        state.settings,
+        gain=weighed.gain,
+        limit=weighed.band,
+        version=seen.version,
+        now=now,
+        urgent=state.urgent,
+        window=window,
+    )
+    state = replace(state, guard=guard)
+    if not verdict.act:
+        settled = replace(state, urgent="") if weighed.gain <= weighed.band else state
+        return settled, _said(Action.KEEP, verdict.words, seen, weighed, now)
+    why = f"{verdict.words}; {_gain_words(weighed)}"
+    return _propose(state, seen, weighed, now, action=Action.PROPOSE, shares=weighed.wanted, why=why)
+
+
+def _waits_for_models(state: State, weighed: Weighed, now: float) -> str:
+    began = now if state.began is None else state.began
+    if not weighed.unknown or now - began > PATIENCE * state.settings.lost_seconds:
+        return ""
+    return f"waiting for step records of {', '.join(weighed.unknown)}"
+
+
+def _gain_words(weighed: Weighed) -> str:
+    return (
+        f"a round takes {_seconds(weighed.predicted_seconds)} instead of {_seconds(weighed.present_seconds)} by the"
+        f" speed models ({_moves(weighed.present, weighed.wanted)})"
+    )
+
+
+def _seconds(value: float) -> str:
+    return f"{1000 * value:.0f} ms" if value < 1 else f"{value:.2f} s"
+
+
+def _moves(before: Mapping[str, int], after: Mapping[str, int]) -> str:
+    """The largest changes of shares, old → new; at most four."""
+    changed = sorted(
+        (n for n in after if after[n] != before.get(n, 0)), key=lambda n: -abs(after[n] - before.get(n, 0))
+    )
+    words = [f"{name} {before.get(name, 0)}→{after[name]}" for name in changed[:4]]
+    return ", ".join(words) + (f" and {len(changed) - 4} more" if len(changed) > 4 else "")
+
+
+def _propose(
+    state: State,
+    seen: Observation,
+    weighed: Weighed,
+    now: float,
+    *,
+    action: Action,
+    shares: Mapping[str, int],
+    why: str,
+) -> tuple[State, Decision]:
+    """Propose `shares`, or only show them where the mode is Recommend."""
+    if state.settings.mode is Mode.RECOMMEND:
+        said = _said(Action.RECOMMEND, f"recommended, not applied: {why}", seen, weighed, now)
+        return replace(state, urgent=""), said
+    measured = guards.measured([w for w in seen.workers if w.live], state.tracks, None, TRUSTED)
+    generation = seen.generation + 1
+    pending = Made(
+        generation=generation,
+        effective_round=0,
+        before=weighed.present,
+        after=shares,
+        predicted_seconds=weighed.predicted_seconds,
+        speed_before=0.0 if measured is None else measured.samples_per_second,
+        noise_before=0.0 if measured is None else measured.error,
+        changes=num_changes(state),
+        verified=action is not Action.PROPOSE,  # only what was chosen by its prediction is held against it
+    )
+    decision = replace(_said(action, why, seen, weighed, now), proposal=Proposal(generation, shares, why))
+    return replace(state, pending=pending), decision
+
+
+def _said(action: Action, reason: str, seen: Observation, weighed: Weighed, now: float) -> Decision:
+    return Decision(
+        action=action,
+        reason=reason,
+        time=now,
+        version=seen.version,
+        generation=seen.generation,
+        workers=weighed.rows,
+        gain=weighed.gain,
+        band=weighed.band,
+        predicted_seconds=weighed.predicted_seconds,
+        present_seconds=weighed.present_seconds,
+        measured_seconds=0.0 if weighed.measured is None else weighed.measured.seconds,
+        advice=weighed.advice,
+    )
+
+
+# Afterwards
+
+
+def _check_change(state: State, seen: Observation, now: float) -> tuple[State, Decision | None]:
+    """Hold the newest change against its prediction once enough steps are there; undo it if it made things worse."""
+    made = state.guard.made
+    if made is None or made.verified or made.marks is None or state.pending is not None:
+        return state, None
+    done = replace(state, guard=replace(state.guard, made=replace(made, verified=True)))
+    changed = _changed_since(state, made)
+    if seen.generation != made.generation or not changed <= _grown(made):
+        return done, None  # another plan, or another machine: the comparison would say nothing
+    least = guards.VERIFY_STEPS if not changed else TRUSTED
+    after = guards.measured([w for w in seen.workers if w.live], state.tracks, made.marks, least)
+    if after is None:
+        return state, None
+    verified = guards.verify(made, after)
+    if guards.made_worse(made, after, state.settings):
+        return _roll_back(done, seen, made, verified, now)
+    if changed:
+        return done, None
+    words = f"plan {made.generation} is verified: predicted {_seconds(made.predicted_seconds)}"
+    words += f" a round, measured {_seconds(after.seconds)}"
+    weighed = weigh(done, seen, now)
+    return done, replace(_said(Action.KEEP, words, seen, weighed, now), verified=verified, found=weighed.found)
+
+
+def _changed_since(state: State, made: Made) -> set[str]:
+    return {name for name, count in num_changes(state).items() if count != made.changes.get(name)}
+
+
+def _grown(made: Made) -> set[str]:
+    """Workers with a larger share. One that becomes slower just then may not bear it (memory, cache)."""
+    return {name for name, share in made.after.items() if share > made.before.get(name, share)}
+
+
+def _roll_back(
+    state: State, seen: Observation, made: Made, verified: Verification, now: float
+) -> tuple[State, Decision]:
+    why = (
+        f"plan {made.generation} made rounds slower ({verified.speed_before:.0f} → {verified.speed_after:.0f}"
+        " samples/s): the shares from before hold again"
+    )
+    until = now + state.settings.freeze_seconds
+    guard = replace(state.guard, frozen_until=until, frozen_why="the last change made rounds slower")
+    suspects = _changed_since(state, made)
+    ceilings = {n: Ceiling(made.before[n], now + CEILING_FREEZES * state.settings.freeze_seconds) for n in suspects}
+    state = replace(state, guard=guard, ceilings={**state.ceilings, **ceilings})
+    weighed = weigh(state, seen, now)
+    state, decision = _propose(state, seen, weighed, now, action=Action.ROLL_BACK, shares=made.before, why=why)
+    return state, replace(decision, verified=verified, found=(*state.changes, *weighed.found))
+
+
+def _is_starved(state: State, weighed: Weighed, now: float) -> bool:
+    """Whether a worker's metrics are lost for so long that what was adapted is not trusted any more."""
+    since = [state.tracks[name].news_at for name in weighed.lost]
+    return any(at is not None and now - at >= state.settings.equal_after_seconds for at in since)
+
+
+def _start_again(state: State, seen: Observation, weighed: Weighed, now: float) -> tuple[State, Decision]:
+    shares = _start_shares(state, seen)
+    if shares is None or shares == weighed.present:
+        words = "metrics are lost: the start shares stay until they are back"
+        return state, _said(Action.KEEP, words, seen, weighed, now)
+    words = "metrics are lost for too long: the start shares hold again until they are back"
+    return _propose(state, seen, weighed, now, action=Action.FALL_BACK, shares=shares, why=words)
+
+
+def _start_shares(state: State, seen: Observation) -> dict[str, int] | None:
+    """The start shares of the live workers, equal parts where these do not sum up; `None`: their bounds allow none."""
+    live = [w for w in seen.workers if w.live]
+    total = reachable_total([w.bounds for w in live], state.settings.global_batch, state.settings.grain)
+    if total is None:
+        return None
+    declared = [seen.start_shares.get(w.name) for w in live]
+    if sum(share or 0 for share in declared) != total:
+        declared = [None] * len(live)
+    low, high = [w.bounds.minimum for w in live], [w.bounds.maximum for w in live]
+    try:
+        shares = start_shares(declared, low, high, total, state.settings.grain)
+    except ValueError:  # shares of another manifest, which these bounds do not allow
+        return None
+    return dict(zip((w.name for w in live), shares, strict=True))

@@ -1,0 +1,187 @@
+"""The shares that the models ask for, and what the present ones cost by the same models. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+from heterotrain_core.adaptation.estimate import TRUSTED
+from heterotrain_core.adaptation.track import Track
+from heterotrain_core.adaptation.values import WorkerPlan, WorkerSeen
+from heterotrain_core.plan import reachable_total
+from heterotrain_core.shares import InfeasibleError, allocate
+from heterotrain_core.types import Bounds
+
+GROWTH: Final = 2
+"""A share grows at most so many times beyond the largest that its worker has computed (trust region)."""
+UNKNOWN_SLOPE: Final = 1e9
+WORTH_SAYING: Final = 1.5
+"""How many times faster a job must be without a worker before the loop says so (C-5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """One worker for `allocate`: its times and what its share may be now."""
+
+    name: str
+    share: int
+    fixed: float
+    per_sample: float
+    low: int
+    high: int
+    known: bool
+    """Its times are known: it counts in predictions."""
+    limit: str = ""
+    """What makes `low` and `high` narrower than its bounds."""
+
+    def seconds(self, share: int) -> float:
+        """Its time by the model, push included; 0 if not known."""
+        return self.fixed + self.per_sample * share if self.known else 0.0
+
+
+def rooms(
+    workers: Sequence[WorkerSeen],
+    tracks: Mapping[str, Track],
+    ceilings: Mapping[str, int],
+    lost: frozenset[str],
+    grain: int,
+) -> list[Room]:
+    """Live workers with their limits: bounds, memory, trust; who is not known keeps its share."""
+    return [_room(w, tracks.get(w.name, Track()), ceilings.get(w.name), w.name in lost, grain) for w in workers]
+
+
+def _room(worker: WorkerSeen, track: Track, ceiling: int | None, lost: bool, grain: int) -> Room:
+    low, high = worker.bounds.minimum, worker.bounds.maximum
+    model = track.model
+    if model is None or model.steps < TRUSTED:
+        return Room(worker.name, worker.share, 0.0, UNKNOWN_SLOPE, worker.share, worker.share, False, "too few records")
+    push = median([p.push for p in track.points])
+    fixed, per_sample, limit = model.fixed + push, model.per_sample, ""
+    if lost:
+        return Room(worker.name, worker.share, fixed, per_sample, worker.share, worker.share, True, "metrics lost")
+    if ceiling is not None and ceiling < high:
+        high, limit = max(low, ceiling), "memory"
+    trusted = max(worker.share, GROWTH * max(worker.share, track.largest))
+    if trusted < high:
+        high, limit = trusted, "trust"
+    high = low + (max(high, worker.share) - low) // grain * grain
+    return Room(worker.name, worker.share, fixed, per_sample, min(low, worker.share), high, True, limit)
+
+
+def best_shares(found: Sequence[Room], total: int, grain: int) -> dict[str, int]:
+    """Shares of the smallest largest time; the present ones if the limits leave no choice."""
+    present = {room.name: room.share for room in found}
+    try:
+        shares = allocate(
+            [room.fixed for room in found],
+            [room.per_sample for room in found],
+            total,
+            [room.low for room in found],
+            [room.high for room in found],
+            grain,
+        )
+    except InfeasibleError:
+        return present
+    return dict(zip(present, shares, strict=True))
+
+
+def total_of(workers: Sequence[WorkerSeen], global_batch: int, grain: int) -> int | None:
+    """Samples of a round: the global batch, or what the live workers' bounds reach; `None`: not even the minimums."""
+    return reachable_total([w.bounds for w in workers], global_batch, grain)
+
+
+def slowest(found: Sequence[Room], shares: Mapping[str, int]) -> float:
+    """Time of the slowest worker whose times are known; 0 if none is."""
+    return max((room.seconds(shares[room.name]) for room in found), default=0.0)
+
+
+def part_way(
+    present: Mapping[str, int], wanted: Mapping[str, int], *, part: float, found: Sequence[Room], grain: int
+) -> dict[str, int]:
+    """A `part` of the way to `wanted`, on the grid and with its sum (after an oscillation)."""
+    if part >= 1.0:
+        return dict(wanted)
+    between = [present[room.name] + part * (wanted[room.name] - present[room.name]) for room in found]
+    slopes = [1.0 / max(b, 1e-6) for b in between]
+    try:
+        shares = allocate(
+            [0.0] * len(found),
+            slopes,
+            sum(wanted.values()),
+            [room.low for room in found],
+            [room.high for room in found],
+            grain,
+        )
+    except InfeasibleError:
+        return dict(present)
+    return dict(zip(wanted, shares, strict=True))
+
+
+def rows(found: Sequence[Room], tracks: Mapping[str, Track], wanted: Mapping[str, int]) -> tuple[WorkerPlan, ...]:
+    """Every live worker, with the numbers that the decision rests on."""
+    return tuple(_row(room, tracks.get(room.name, Track()), wanted[room.name]) for room in found)
+
+
+def _row(room: Room, track: Track, wanted: int) -> WorkerPlan:
+    model = track.model
+    at_limit = (wanted >= room.high and room.limit) or (not room.known and room.limit)
+    return WorkerPlan(
+        name=room.name,
+        applied=room.share,
+        wanted=wanted,
+        fixed_seconds=room.fixed if room.known else 0.0,
+        seconds_per_sample=room.per_sample if room.known else 0.0,
+        error=model.error if model is not None else 0.0,
+        steps=model.steps if model is not None else len(track.points),
+        dropped=model.dropped if model is not None else 0,
+        seconds_applied=room.seconds(room.share),
+        seconds_wanted=room.seconds(wanted),
+        limit=room.limit if at_limit or room.limit == "metrics lost" else "",
+    )
+
+
+def faster_without(
+    found: Sequence[Room], bounds: Mapping[str, Bounds], total: int, grain: int
+) -> tuple[str, float] | None:
+    """The worker without which the round would be at least 1.5x faster, and how many times (C-5); `None`: nobody.
+
+    Only a worker that its smallest share makes the slowest can be one.
+    """
+    if len(found) < 2 or not all(room.known for room in found):
+        return None
+    full = [_wide(room, bounds[room.name]) for room in found]
+    now = slowest(full, best_shares(full, total, grain))
+    last = max(full, key=lambda room: room.seconds(room.low))
+    others = [room for room in full if room is not last]
+    reached = reachable_total([bounds[room.name] for room in others], total, grain)
+    if reached != total:
+        return None
+    then = slowest(others, best_shares(others, total, grain))
+    times = now / then if then > 0 else 0.0
+    return (last.name, times) if times >= WORTH_SAYING else None
+
+
+def _wide(room: Room, bounds: Bounds) -> Room:
+    return Room(room.name, room.share, room.fixed, room.per_sample, bounds.minimum, bounds.maximum, True)
+
+
+def micro_batch(share: int, ceiling: int) -> tuple[int, int]:
+    """How a share beyond the memory's ceiling is computed: (micro-batch, number of them); the last may be smaller.
+
+    The micro-batches are as even as can be: one that is nearly empty would cost its fixed part for nothing.
+    """
+    if ceiling < 1:
+        raise ValueError(f"the ceiling must be at least 1 sample, not {ceiling}")
+    parts = max(1, -(-share // ceiling))
+    return -(-share // parts), parts
+
+
+def faster_unbound(found: Sequence[Room], best: Mapping[str, int], total: int, grain: int) -> float:
+    """How many times faster the round would be without largest shares; at least 1."""
+    free = [Room(r.name, r.share, r.fixed, r.per_sample, r.low, r.low + total // grain * grain, r.known) for r in found]
+    if not all(room.known for room in found):
+        return 1.0
+    then = slowest(free, best_shares(free, total, grain))
+    return slowest(found, best) / then if then > 0 else 1.0

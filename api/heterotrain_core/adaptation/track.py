@@ -1,0 +1,170 @@
+"""What the loop remembers of one worker: the steps that count, and whether its speed has changed since. Pure.
+
+The change is a two-sided cusum on the ratio of predicted and measured time (A-8, B-2) with its increments capped, so
+that it takes three slow steps whatever their size: a single stall is noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Final
+
+from heterotrain_core.adaptation.estimate import KEPT, TRUSTED, Point, SpeedModel, fit
+from heterotrain_core.telemetry import StepRecord
+
+COLD_STEPS: Final = 2
+"""First steps of a process: lazy initialisation, allocator growth."""
+DRIFT: Final = 0.05
+THRESHOLD: Final = 0.3
+REFERENCE_STEPS: Final = 5
+"""Records that a model must rest on before steps are held against it."""
+_TINY: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A worker's speed has changed."""
+
+    worker: str
+    factor: float
+    """Time now over time before, for the same share."""
+    steps: int
+    """Since when, in steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """One side of a cusum."""
+
+    value: float = 0.0
+    steps: int = 0
+    """Since it left 0."""
+
+    def add(self, increment: float) -> Sum:
+        """The sum after one more step."""
+        value = max(0.0, self.value + increment)
+        return Sum(value, self.steps + 1 if value > 0 else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """One worker. `points` are of one speed: those from before a change are forgotten, its shape stays in `prior`."""
+
+    points: tuple[Point, ...] = ()
+    model: SpeedModel | None = None
+    prior: SpeedModel | None = None
+    """The newest model with `a` and `c` told apart."""
+    first_speed: float = 0.0
+    """Samples a second when first known: tells slowness that was there from the beginning."""
+    seen: int = 0
+    """Sequence of the newest record."""
+    sizes: frozenset[int] = frozenset()
+    """Shares computed so far; the first step of each is left out."""
+    slow: Sum = Sum()
+    fast: Sum = Sum()
+    news_at: float | None = None
+    """When the newest usable record came."""
+    bad: int = 0
+    """Records without a usable time since then."""
+    unfitted: int = 0
+    """Points since `model` was fitted."""
+    changes: int = 0
+    last_factor: float = 1.0
+    """Of the newest change."""
+
+    @property
+    def largest(self) -> int:
+        """Largest share computed so far."""
+        return max(self.sizes, default=0)
+
+
+def follow(track: Track, worker: str, records: Sequence[StepRecord], now: float) -> tuple[Track, list[Change]]:
+    """Take in what is new in `records`; returns the changes of speed that show in it."""
+    changes: list[Change] = []
+    if records and records[-1].sequence < track.seen:
+        track = Track(prior=track.prior, first_speed=track.first_speed, news_at=now)  # it counts anew: started again
+    for record in records:
+        if record.sequence <= track.seen:
+            continue
+        track = replace(track, seen=record.sequence)
+        point = point_of(record)
+        if point is None:
+            track = replace(track, bad=track.bad + 1)
+            continue
+        known = point.samples in track.sizes
+        track = replace(track, sizes=track.sizes | {point.samples}, news_at=now, bad=0)
+        if record.sequence <= COLD_STEPS or not known:
+            continue
+        track, change = _take(track, worker, point)
+        changes += change
+    return (_refit(track) if _is_stale(track) else track), changes
+
+
+def point_of(record: StepRecord) -> Point | None:
+    """The record as a point; `None` if its times mean nothing (0, negative, not finite)."""
+    t = record.timings
+    busy = t.compute + max(0.0, t.data)
+    times = (busy, t.push, t.step)
+    if record.samples < 1 or t.compute <= 0 or not all(math.isfinite(x) and x >= 0 for x in times):
+        return None
+    return Point(record.sequence, record.samples, busy, t.push, t.step)
+
+
+def _take(track: Track, worker: str, point: Point) -> tuple[Track, list[Change]]:
+    track = replace(track, points=(*track.points, point)[-KEPT:], unfitted=track.unfitted + 1)
+    model = track.model
+    if model is None or model.steps < REFERENCE_STEPS:
+        return track, []
+    drift, threshold = max(DRIFT, model.noise), max(THRESHOLD, 6 * model.noise)
+    cap = drift + threshold / 2
+    ratio = model.seconds(point.samples) / point.busy
+    slow = track.slow.add(min(1.0 - ratio, cap) - drift)
+    fast = track.fast.add(min(ratio - 1.0, cap) - drift)
+    track = replace(track, slow=slow, fast=fast)
+    alarmed = max(slow, fast, key=lambda sum_: sum_.value)
+    if alarmed.value <= threshold + _TINY:
+        return track, []
+    fresh = _since_change(track.points[-alarmed.steps :], model)
+    factor = median([p.busy / model.seconds(p.samples) for p in fresh])
+    changed = replace(
+        track, points=fresh, model=None, slow=Sum(), fast=Sum(), changes=track.changes + 1, last_factor=factor
+    )
+    return _refit(changed), [Change(worker, factor, len(fresh))]
+
+
+def _since_change(points: tuple[Point, ...], model: SpeedModel) -> tuple[Point, ...]:
+    """Without the first points that still fit the old model better: noise may have begun the sum too early."""
+    factor = median([p.busy / model.seconds(p.samples) for p in points[-TRUSTED:]])
+    while len(points) > TRUSTED:
+        ratio = points[0].busy / model.seconds(points[0].samples)
+        if abs(ratio - factor) <= abs(ratio - 1.0):
+            break
+        points = points[1:]
+    return points
+
+
+def _is_stale(track: Track) -> bool:
+    """Whether the points since the last fit matter: an eighth of them, or another size."""
+    if track.model is None or not track.unfitted:
+        return track.unfitted > 0
+    new = track.points[-track.unfitted :]
+    return track.unfitted > track.model.steps // 8 or len({p.samples for p in new}) > 1 or len(new) == len(track.points)
+
+
+def _refit(track: Track) -> Track:
+    track = replace(track, unfitted=0)
+    model = fit(track.points, track.prior)
+    if model is None:
+        return replace(track, model=None)
+    speed = track.first_speed
+    if not speed and model.steps >= REFERENCE_STEPS:
+        speed = track.points[-1].samples / model.seconds(track.points[-1].samples)
+    return replace(track, model=model, prior=model if model.identified else track.prior, first_speed=speed)
+
+
+def steps_with(points: Iterable[Point], share: int, after: int = -1) -> list[Point]:
+    """The points with exactly this share, later than sequence `after`."""
+    return [p for p in points if p.samples == share and p.sequence > after]

@@ -1,0 +1,116 @@
+"""Present shares against the best ones, by the models: everything a decision is made from. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from heterotrain_core.adaptation import guard as guards
+from heterotrain_core.adaptation import plan as plans
+from heterotrain_core.adaptation.detect import is_lost, lost_words, steady, straggler
+from heterotrain_core.adaptation.plan import Room
+from heterotrain_core.adaptation.state import State
+from heterotrain_core.adaptation.track import Track
+from heterotrain_core.adaptation.values import Finding, Found, Observation, WorkerPlan, WorkerSeen
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """One look at the job."""
+
+    present: Mapping[str, int]
+    wanted: Mapping[str, int]
+    rooms: tuple[Room, ...]
+    rows: tuple[WorkerPlan, ...]
+    found: tuple[Found, ...]
+    unknown: tuple[str, ...]
+    """Live workers without a model."""
+    lost: frozenset[str]
+    band: float
+    gain: float
+    present_seconds: float
+    predicted_seconds: float
+    measured: guards.Speed | None
+    advice: str
+
+
+def weigh(state: State, seen: Observation, now: float) -> Weighed:
+    """Weigh the shares of the newest plan against those of the least step time."""
+    settings, tracks = state.settings, state.tracks
+    live = [w for w in seen.workers if w.live]
+    newest = max((t.news_at for t in tracks.values() if t.news_at is not None), default=None)
+    lost = frozenset(w.name for w in live if is_lost(tracks.get(w.name), settings, now, newest))
+    ceilings = {name: ceiling.samples for name, ceiling in state.ceilings.items() if now < ceiling.until}
+    rooms = plans.rooms(live, tracks, ceilings, lost, settings.grain)
+    present = {w.name: w.share for w in live}
+    total = plans.total_of(live, settings.global_batch, settings.grain) or sum(present.values())
+    best = plans.best_shares(rooms, total, settings.grain)
+    part = state.guard.part if sum(present.values()) == total else 1.0
+    wanted = plans.part_way(present, best, part=part, found=rooms, grain=settings.grain)
+    measured = guards.measured(live, tracks, None, 1)
+    overhead = _overhead(rooms, measured)
+    present_seconds, predicted = plans.slowest(rooms, present) + overhead, plans.slowest(rooms, wanted) + overhead
+    models = [t.model for n, t in tracks.items() if t.model is not None and n not in lost]
+    limit = guards.band(settings, models)
+    found = [lost_words(name, tracks[name], now) for name in sorted(lost)] + steady(seen, tracks)
+    found += _stragglers(live, rooms, tracks, best, limit)
+    return Weighed(
+        present=present,
+        wanted=wanted,
+        rooms=tuple(rooms),
+        rows=plans.rows(rooms, tracks, wanted),
+        found=tuple(found),
+        unknown=tuple(room.name for room in rooms if not room.known),
+        lost=lost,
+        band=limit,
+        gain=present_seconds / predicted - 1.0 if predicted > 0 else 0.0,
+        present_seconds=present_seconds,
+        predicted_seconds=predicted,
+        measured=measured,
+        advice=_advice(live, rooms, best, total=total, grain=settings.grain, limit=limit),
+    )
+
+
+def _overhead(rooms: list[Room], measured: guards.Speed | None) -> float:
+    """What a round takes beyond its slowest worker: transfers, the update, the spread of single steps."""
+    if measured is None:
+        return 0.0
+    return max(0.0, measured.seconds - plans.slowest(rooms, {room.name: room.share for room in rooms}))
+
+
+def _stragglers(
+    live: list[WorkerSeen], rooms: list[Room], tracks: Mapping[str, Track], best: Mapping[str, int], limit: float
+) -> list[Found]:
+    """The worker that stays the slowest with its smallest share, if it is slower than the others by more than noise."""
+    if len(rooms) < 2 or not all(room.known for room in rooms):
+        return []
+    times = {room.name: room.seconds(best[room.name]) for room in rooms}
+    last = max(times, key=lambda name: times[name])
+    worker = next(w for w in live if w.name == last)
+    others = max(seconds for name, seconds in times.items() if name != last)
+    if best[last] > worker.bounds.minimum or times[last] <= others * (1 + limit):
+        return []
+    return [straggler(worker, tracks[last], times[last], others)]
+
+
+def _advice(
+    live: list[WorkerSeen], rooms: list[Room], best: Mapping[str, int], *, total: int, grain: int, limit: float
+) -> str:
+    bounds = {w.name: w.bounds for w in live}
+    without = plans.faster_without(rooms, bounds, total, grain)
+    if without is not None:
+        name, times = without
+        return f"without {name} rounds would be {times:.1f}x faster: drain it, or lower its batch.min"
+    held = [room.name for room in rooms if room.known and not room.limit and best[room.name] == room.high]
+    if held and (times := plans.faster_unbound(rooms, best, total, grain)) > 1 + limit:
+        return f"{', '.join(held)} could take more than batch.max: a higher one would make rounds {times:.2f}x faster"
+    return ""
+
+
+def balanced(weighed: Weighed) -> Found | None:
+    """A finding that says so when a memory ceiling or bound holds the best plan back; `None`: nothing does."""
+    row = next((r for r in weighed.rows if r.limit == "memory"), None)
+    if row is None:
+        return None
+    words = f"{row.name} stays at {row.wanted}: a larger share was refused or did not fit its memory"
+    return Found(row.name, Finding.CEILING, words)

@@ -1,0 +1,150 @@
+"""Between the coordinator's messages, the resource, and the values of the adaptation loop. Pure.
+
+Shared by the local runner and the operator, so that both run the same loop (`heterotrain_core.adaptation`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Final
+
+from heterotrain_api.v1alpha1 import HeteroTrainJobSpec
+from heterotrain_core.adaptation.values import (
+    Action,
+    Answer,
+    Decision,
+    Mode,
+    NodeFact,
+    Observation,
+    Proposal,
+    Refused,
+    Settings,
+    WorkerSeen,
+)
+from heterotrain_core.run_values import Timings
+from heterotrain_core.telemetry import StepRecord
+from heterotrain_core.types import Bounds
+from heterotrain_rpc import control_pb2
+
+LOST_INTERVALS: Final = 3
+
+
+def settings_of(spec: HeteroTrainJobSpec) -> Settings:
+    """How the loop of this job acts."""
+    adaptation = spec.adaptation
+    interval = float(adaptation.interval_seconds)
+    return Settings(
+        mode=Mode(adaptation.mode.value),
+        interval_seconds=interval,
+        dead_band=adaptation.dead_band_percent / 100,
+        cooldown_rounds=adaptation.cooldown_rounds,
+        grain=spec.batch_grain,
+        global_batch=spec.global_batch_size,
+        lost_seconds=max(LOST_INTERVALS * interval, float(spec.synchronization.lease_seconds)),
+    )
+
+
+def observation_of(
+    state: control_pb2.JobState,
+    start_shares: Mapping[str, int],
+    *,
+    answer: Answer | None = None,
+    nodes: Mapping[str, NodeFact] | None = None,
+) -> Observation:
+    """What the loop is told by a state. `nodes`: what is known of the machine below each worker, by worker."""
+    shares = {share.worker: share.samples for share in state.plan.shares}
+    facts = nodes or {}
+    return Observation(
+        training=state.phase == control_pb2.PHASE_TRAINING,
+        version=state.version,
+        generation=state.plan.generation,
+        effective_round=state.plan.effective_round,
+        workers=tuple(_worker(worker, shares, facts.get(worker.name)) for worker in state.workers),
+        start_shares=start_shares,
+        answer=answer,
+    )
+
+
+def _worker(worker: control_pb2.WorkerState, shares: Mapping[str, int], node: NodeFact | None) -> WorkerSeen:
+    return WorkerSeen(
+        name=worker.name,
+        # A drained worker still computes what it was granted, and has no share in the plan any more.
+        live=worker.phase == control_pb2.WORKER_PHASE_TRAINING and worker.name in shares,
+        share=shares.get(worker.name, 0),
+        bounds=Bounds(worker.share_minimum, worker.share_maximum),
+        records=tuple(map(_record, worker.recent)),
+        node=node,
+    )
+
+
+def _record(record: control_pb2.StepRecord) -> StepRecord:
+    return StepRecord(
+        record.sequence,
+        record.samples,
+        Timings(
+            data=record.data_seconds,
+            compute=record.compute_seconds,
+            push=record.push_seconds,
+            pull=record.pull_seconds,
+            step=record.step_seconds,
+        ),
+    )
+
+
+def plan_of(proposal: Proposal) -> control_pb2.Plan:
+    """The proposal as the coordinator takes it; its generation fences it against any other plan."""
+    shares = [control_pb2.PlanShare(worker=name, samples=n) for name, n in sorted(proposal.shares.items())]
+    return control_pb2.Plan(generation=proposal.generation, shares=shares, reason=proposal.reason)
+
+
+def answer_of(verdict: control_pb2.PlanVerdict) -> Answer:
+    """The coordinator's verdict."""
+    refusals = tuple(Refused(refusal.worker, refusal.reason) for refusal in verdict.refusals)
+    if not verdict.accepted and not refusals:
+        refusals = (Refused("", "refused without a reason"),)
+    return Answer(verdict.generation, verdict.effective_round, refusals)
+
+
+def unanswered(proposal: Proposal, why: str) -> Answer:
+    """The coordinator could not be asked, or did not answer."""
+    return Answer(proposal.generation, refusals=(Refused("", f"no answer: {why}"),))
+
+
+def answer_words(answer: Answer) -> str:
+    """What became of a proposal, for people."""
+    if not answer.refusals:
+        return f"plan {answer.generation} is agreed, in force from round {answer.effective_round}"
+    refusals = "; ".join(f"{r.worker or 'the coordinator'}: {r.reason}" for r in answer.refusals)
+    return f"plan {answer.generation} was refused: {refusals}"
+
+
+# Records
+
+
+def decision_document(decision: Decision, *, seconds: float) -> dict[str, Any]:
+    """A decision as one line of the record. `seconds`: of training."""
+    document = asdict(decision)
+    document["seconds"] = seconds
+    if decision.verified is not None:
+        document["verified"]["error"] = decision.verified.error
+    return document
+
+
+def answer_document(answer: Answer, *, seconds: float) -> dict[str, Any]:
+    """The coordinator's answer as one line of the record."""
+    return {"action": "Answer", "seconds": seconds, "reason": answer_words(answer), "answer": asdict(answer)}
+
+
+def gist(decision: Decision) -> str:
+    """What makes a decision worth another line than the one before: its action and its words without their numbers."""
+    found = "|".join(sorted(f"{f.kind}{f.worker}" for f in decision.found))
+    return f"{decision.action}|{re.sub(r'[0-9.]+', '#', decision.reason)}|{found}|{decision.advice != ''}"
+
+
+def is_told(decision: Decision, last_gist: str) -> bool:
+    """Whether a decision goes into the record: everything that does or checks something, and keeping when it is new."""
+    if decision.action is Action.NONE:
+        return False
+    return decision.action is not Action.KEEP or decision.verified is not None or gist(decision) != last_gist

@@ -1,0 +1,150 @@
+"""Speed, memory and link models (algorithms.md B2, C4; oracles B-1, C-10, A-9)."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heterotrain_core.adaptation.estimate import (
+    KEPT,
+    LinkModel,
+    MemoryModel,
+    Point,
+    SpeedModel,
+    fit,
+    fit_link,
+    fit_memory,
+    without_outliers,
+)
+
+MIB = 2**20
+
+
+def points(*steps: tuple[int, float]) -> list[Point]:
+    return [Point(i, samples, busy, 0.0, busy) for i, (samples, busy) in enumerate(steps)]
+
+
+def test_a_single_stall_changes_no_estimate_oracle_b1() -> None:
+    model = fit(points(*((10, t) for t in (0.9, 1.0, 1.0, 1.1, 1.0, 5.0))))
+
+    assert model is not None
+    assert (model.seconds(10), model.dropped) == (pytest.approx(1.0), 1)
+
+
+def test_too_many_outliers_are_a_change_and_count() -> None:
+    assert without_outliers([1.0, 1.0, 1.0, 1.0, 3.0, 3.0]) == [1.0, 1.0, 1.0, 1.0, 3.0, 3.0]
+    assert without_outliers([1.0] * 9 + [3.0]) == [1.0] * 9
+
+
+def test_paced_steps_without_any_noise_are_no_outliers_of_each_other() -> None:
+    times = [1.0] * 10 + [1.005, 0.995]
+
+    assert without_outliers(times) == times
+
+
+def test_a_worker_needs_three_records() -> None:
+    assert fit(points((10, 1.0), (10, 1.0))) is None
+    assert fit(points((10, 1.0), (10, 1.0), (10, 1.0))) is not None
+
+
+def test_with_one_size_the_time_is_in_proportion() -> None:
+    model = fit(points(*[(32, 0.8)] * 5))
+
+    assert model is not None
+    assert (model.fixed, model.per_sample, model.identified) == (0.0, pytest.approx(0.025), False)
+
+
+def test_two_sizes_tell_the_fixed_part() -> None:
+    model = fit(points(*[(32, 0.1 + 0.025 * 32)] * 10, *[(52, 0.1 + 0.025 * 52)] * 10))
+
+    assert model is not None
+    assert (model.fixed, model.per_sample, model.identified) == (pytest.approx(0.1), pytest.approx(0.025), True)
+
+
+def test_sizes_that_hardly_differ_tell_nothing() -> None:
+    model = fit(points(*[(32, 0.9)] * 10, *[(33, 0.8)] * 10))
+
+    assert model is not None
+    assert model.identified is False
+
+
+def test_more_samples_never_take_less_time() -> None:
+    model = fit(points(*[(32, 1.0)] * 10, *[(64, 0.8)] * 10))
+
+    assert model is not None
+    assert 0 < model.per_sample < model.seconds(64) / 64
+    assert model.seconds(64) == pytest.approx(0.9)  # both sizes are pooled
+
+
+def test_the_shape_of_a_known_model_stays_when_only_one_size_is_seen_again() -> None:
+    prior = SpeedModel(0.1, 0.02, identified=True)
+
+    model = fit(points(*[(40, 2 * (0.1 + 0.02 * 40))] * 5), prior)
+
+    assert model is not None
+    assert (model.fixed, model.per_sample) == (pytest.approx(0.2), pytest.approx(0.04))
+
+
+def test_the_model_passes_through_the_present_size() -> None:
+    """Where time is not linear, shares are moved from where the worker is."""
+    model = fit(points(*[(64, 0.05)] * 20, *[(256, 0.2)] * 20, *[(566, 0.58)] * 10))
+
+    assert model is not None
+    assert model.seconds(566) == pytest.approx(0.58)
+
+
+@given(
+    st.floats(0.0, 1.0),
+    st.floats(1e-4, 0.1),
+    st.integers(8, 64),
+    st.integers(2, 8),
+    st.floats(0.0, 0.1),
+    st.integers(0, 10**6),
+)
+def test_the_truth_is_found_through_noise_and_stalls(
+    fixed: float, slope: float, size: int, times: int, noise: float, seed: int
+) -> None:
+    rng = random.Random(seed)
+    sizes = [size] * (KEPT // 2) + [size * times] * (KEPT // 2)
+    steps = [
+        (b, (fixed + slope * b) * max(0.3, rng.gauss(1, noise)) * (4 if rng.random() < 0.03 else 1)) for b in sizes
+    ]
+
+    model = fit(points(*steps))
+
+    assert model is not None
+    present = size * times
+    assert model.seconds(present) == pytest.approx(fixed + slope * present, rel=0.02 + 0.8 * noise)
+    assert model.fixed >= 0
+    assert model.per_sample > 0
+    assert math.isfinite(model.error)
+
+
+def test_the_memory_ceiling_is_that_of_oracle_c10() -> None:
+    model = fit_memory([(b, (1200 + 55 * b) * MIB) for b in (8, 16, 64)])
+
+    assert model is not None
+    assert model.ceiling(8192 * MIB) == 112
+    assert model.ceiling(8192 * MIB, grain=32) == 96
+    assert MemoryModel(1e9, 1e6).ceiling(1e9) == 0
+
+
+def test_memory_is_not_known_from_one_size_or_when_it_falls() -> None:
+    assert fit_memory([(8, 1e9), (8, 1.1e9)]) is None
+    assert fit_memory([(8, 2e9), (16, 1e9)]) is None
+
+
+def test_the_link_is_found_in_spite_of_a_stall_oracle_a9() -> None:
+    sizes = [0, 1, 2, 4, 8]
+    transfers = [(n * 10**6, 0.004 + n * 10**6 / 100e6 + (0.2 if n == 4 else 0.0)) for n in sizes]
+
+    model = fit_link(transfers)
+
+    assert model == LinkModel(pytest.approx(0.004), pytest.approx(100e6))
+    assert model is not None
+    assert model.seconds(10**8) == pytest.approx(1.004)
+    assert fit_link([(1, 0.1), (1, 0.2)]) is None

@@ -1,0 +1,123 @@
+"""When a better plan is put in force (algorithms.md B3; oracle B-3)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from heterotrain_core.adaptation.estimate import SpeedModel
+from heterotrain_core.adaptation.guard import Guard, Made, Speed, Verdict, after_change, band, judge, made_worse, undoes
+from heterotrain_core.adaptation.values import Settings
+
+SETTINGS = Settings(dead_band=0.05, windows=2, cooldown_rounds=10)
+
+
+def made(before: tuple[int, int], after: tuple[int, int], effective: int, generation: int = 2) -> Made:
+    return Made(
+        generation=generation,
+        effective_round=effective,
+        before=dict(zip("ab", before, strict=True)),
+        after=dict(zip("ab", after, strict=True)),
+        predicted_seconds=1.0,
+        speed_before=100.0,
+        noise_before=0.01,
+        changes={},
+    )
+
+
+def windows(gains: list[float], guard: Guard | None = None, version: int = 100, urgent: str = "") -> list[bool]:
+    """Whether each window in turn acts."""
+    state, acts = guard or Guard(), []
+    for gain in gains:
+        state, verdict = judge(
+            state, SETTINGS, gain=gain, limit=0.05, version=version, now=0.0, urgent=urgent, window=True
+        )
+        acts.append(verdict.act)
+    return acts
+
+
+@pytest.mark.parametrize(
+    ("gains", "want"),
+    [
+        pytest.param([0.04] * 50, [False] * 50, id="4 % for ever: never"),
+        pytest.param([0.08], [False], id="8 % for one window: not yet"),
+        pytest.param([0.08, 0.08], [False, True], id="8 % for two windows: once"),
+        pytest.param([0.08, 0.04, 0.08], [False] * 3, id="the windows must follow each other"),
+    ],
+)
+def test_dead_band_and_windows_are_those_of_oracle_b3(gains: list[float], want: list[bool]) -> None:
+    assert windows(gains) == want
+
+
+def test_an_alarm_acts_at_once_but_not_within_the_dead_band() -> None:
+    assert windows([0.08], urgent="a became 2x slower") == [True]
+    assert windows([0.04], urgent="a became 2x slower") == [False]
+
+
+def test_changes_keep_their_distance_unless_something_happened() -> None:
+    guard = Guard(made=made((5, 5), (6, 4), effective=95))
+
+    assert windows([0.2] * 3, guard) == [False] * 3
+    assert windows([0.2] * 2, guard, version=105) == [False, True]
+    assert windows([0.2], guard, urgent="b left") == [True]
+
+
+def test_noise_widens_the_dead_band() -> None:
+    assert band(SETTINGS, []) == 0.05
+    assert band(SETTINGS, [SpeedModel(0, 1, error=0.01), SpeedModel(0, 1, error=0.04)]) == pytest.approx(0.12)
+
+
+@pytest.mark.parametrize(
+    ("second", "want"),
+    [
+        pytest.param(((7, 3), (5, 5)), True, id="all the way back"),
+        pytest.param(((7, 3), (6, 4)), True, id="half of the way back"),
+        pytest.param(((70, 30), (69, 31)), False, id="a small correction"),
+        pytest.param(((7, 3), (9, 1)), False, id="further the same way"),
+    ],
+)
+def test_what_undoes_a_change(second: tuple[tuple[int, int], tuple[int, int]], want: bool) -> None:
+    first = made((50, 50), (70, 30), 10) if second[0][0] > 10 else made((5, 5), (7, 3), 10)
+
+    assert undoes(made(*second, effective=20), first) is want
+
+
+def test_going_to_and_fro_halves_the_step_then_freezes() -> None:
+    guard, now, parts = Guard(), 0.0, []
+    for turn in range(4):
+        there, back = (50, 50), (70, 30)
+        change = made(there, back, 20 * turn) if turn % 2 == 0 else made(back, there, 20 * turn)
+        guard = after_change(guard, SETTINGS, change, now)
+        parts.append((guard.part, guard.widen))
+
+    assert parts == [(1.0, 1), (0.5, 2), (0.25, 4), (1.0, 1)]
+    assert guard.frozen_until == SETTINGS.freeze_seconds
+    _, verdict = judge(guard, SETTINGS, gain=0.5, limit=0.05, version=999, now=60.0, urgent="", window=True)
+    assert verdict == Verdict(
+        False, "shares are frozen for 60 s more: they went to and fro 3 times within 40 rounds each"
+    )
+
+
+def test_a_change_long_after_the_last_one_undoes_nothing() -> None:
+    guard = after_change(Guard(), SETTINGS, made((50, 50), (70, 30), 50), 0.0)
+
+    guard = after_change(guard, SETTINGS, made((70, 30), (50, 50), 150), 0.0)
+
+    assert (guard.part, guard.reversals) == (1.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("speed", "want"),
+    [
+        pytest.param(Speed(1.0, 90.0, 0.01), True, id="a tenth slower"),
+        pytest.param(Speed(1.0, 96.0, 0.01), False, id="within the dead band"),
+        pytest.param(Speed(1.0, 90.0, 0.05), False, id="within the noise"),
+        pytest.param(Speed(1.0, 120.0, 0.01), False, id="faster"),
+    ],
+)
+def test_what_made_things_worse(speed: Speed, want: bool) -> None:
+    change = made((5, 5), (7, 3), 10)
+
+    assert made_worse(change, speed, SETTINGS) is want
+    assert made_worse(replace(change, speed_before=0.0), speed, SETTINGS) is False

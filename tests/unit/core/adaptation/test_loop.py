@@ -1,0 +1,245 @@
+"""The whole loop against jobs in virtual time (issue: constant speeds, a step change, a 10x slower worker, …)."""
+
+from __future__ import annotations
+
+import pytest
+
+from builders_adaptation import Simulation, simulate, steady
+from heterotrain_core.adaptation.detect import cause
+from heterotrain_core.adaptation.values import Action, Decision, Finding, Mode, NodeFact
+
+FOUR = [steady(1 / 40), steady(1 / 30), steady(1 / 20), steady(1 / 10)]
+
+
+def told(simulation: Simulation) -> list[Decision]:
+    return [d for _, d in simulation.decisions if d.action is not Action.NONE]
+
+
+def reasons(simulation: Simulation, kind: Action) -> list[str]:
+    return [d.reason for d in told(simulation) if d.action is kind]
+
+
+def found(simulation: Simulation) -> set[tuple[str, Finding]]:
+    return {(f.worker, f.kind) for d in told(simulation) for f in d.found}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_constant_speeds_with_noise_settle_and_stay_for_ten_minutes(seed: int) -> None:
+    job = simulate(FOUR, noise=0.05, seed=seed)
+
+    job.until(600)
+
+    assert 1 <= len(job.plans) <= 2
+    assert all(version < 60 for version, _ in job.plans)
+    assert job.efficiency(40, len(job.round_seconds)) > 0.9
+
+
+def halved_from_50_to_150(round_: int) -> float:
+    return 0.02 * (2 if 50 <= round_ < 150 else 1)
+
+
+@pytest.mark.parametrize(
+    ("noise", "seed"), [(0.0, 1), (0.01, 1), (0.05, 1), (0.05, 2)], ids=["none", "1 %", "5 %", "5 %, other"]
+)
+def test_a_step_change_is_followed_within_20_rounds_by_two_plans_at_most(noise: float, seed: int) -> None:
+    job = simulate([halved_from_50_to_150] + [steady(0.02)] * 3, noise=noise, seed=seed)
+
+    job.run(300)
+
+    rounds = [version for version, _ in job.plans]
+    assert [r for r in rounds if r < 50] == []
+    assert 1 <= sum(50 <= r < 150 for r in rounds) <= 2
+    assert 1 <= sum(r >= 150 for r in rounds) <= 2
+    assert job.efficiency(70, 150) > 0.9
+    assert job.efficiency(170, 300) > 0.9
+    assert {("w0", Finding.SLOWER), ("w0", Finding.FASTER)} <= found(job)
+
+
+def test_a_worker_that_becomes_ten_times_slower_is_given_a_tenth_and_comes_back() -> None:
+    def pace(round_: int) -> float:
+        return 0.02 * (10 if 60 <= round_ < 200 else 1)
+
+    job = simulate([pace] + [steady(0.02)] * 3)
+
+    job.run(300)
+
+    assert job.efficiency(85, 200) > 0.9
+    assert job.efficiency(225, 300) > 0.9
+    during = next(shares for version, shares in reversed(job.plans) if version < 200)
+    assert during["w0"] <= 5
+    assert job.planned == dict.fromkeys(("w0", "w1", "w2", "w3"), 32)
+
+
+def test_a_straggler_at_its_smallest_share_is_named_with_what_it_costs() -> None:
+    job = simulate([steady(0.01)] * 3 + [steady(0.5)])
+    job.workers[3].minimum = 4
+
+    job.run(40)
+
+    assert job.planned["w3"] == 4
+    assert ("w3", Finding.STRAGGLER) in found(job)
+    assert "without w3 rounds would be 4.7x faster" in told(job)[-1].advice
+
+
+def test_slowness_from_the_beginning_is_told_apart_from_a_change() -> None:
+    job = simulate([steady(0.01)] * 3 + [steady(0.05)])
+
+    job.run(40)
+
+    assert found(job) == {("w3", Finding.BUILT_IN)}
+
+
+def test_stalls_now_and_then_move_no_shares() -> None:
+    job = simulate([steady(0.02)] * 4, spikes=0.05)
+
+    job.run(400)
+
+    assert job.plans == []
+    assert Finding.NOISY in {kind for _, kind in found(job)}
+
+
+def test_a_fixed_part_is_learned_from_the_first_change() -> None:
+    job = simulate([steady(1 / 40)] * 2 + [steady(1 / 10)], batch=120)
+    job.workers[2].fixed = 1.0
+
+    job.run(120)
+
+    # b / 40 = b / 40 = 1 + c / 10 with 2 b + c = 120: c = 4.4; without the fixed part it would be 8.
+    assert job.planned == {"w0": 58, "w1": 58, "w2": 4}
+
+
+def test_lost_metrics_keep_the_share_then_give_the_start_shares_back() -> None:
+    job = simulate(FOUR, lost_seconds=10.0, equal_after_seconds=60.0)
+    job.run(30)
+    adapted = dict(job.planned)
+    job.workers[0].silent = True
+
+    job.until(job.now + 40)
+    kept = dict(job.planned)
+    job.until(job.now + 60)
+
+    assert (adapted != job.start, kept) == (True, adapted)
+    assert ("w0", Finding.LOST) in found(job)
+    assert job.planned == job.start
+    assert len(reasons(job, Action.FALL_BACK)) == 1
+
+
+def test_metrics_that_come_back_are_used_again() -> None:
+    job = simulate(FOUR, lost_seconds=10.0, equal_after_seconds=30.0)
+    job.run(30)
+    adapted = dict(job.planned)
+    job.workers[0].silent = True
+    job.until(job.now + 60)
+    job.workers[0].silent = False
+
+    job.until(job.now + 120)
+
+    assert job.planned == adapted
+
+
+def test_a_worker_that_leaves_wakes_the_loop() -> None:
+    job = simulate([steady(0.02)] * 4)
+    job.run(40)
+    job.workers[3].live = False
+    job.planned |= {"w0": 42, "w1": 43, "w2": 43, "w3": 0}
+    job.generation += 1
+
+    job.run(20)
+
+    assert job.plans == []  # the coordinator's own plan is good
+    assert {r.name for r in told(job)[-1].workers} == {"w0", "w1", "w2"}
+
+
+def test_a_share_that_is_refused_becomes_a_ceiling_and_the_others_take_the_rest() -> None:
+    job = simulate(FOUR)
+    job.workers[0].refuses_above = 40
+
+    job.run(120)
+
+    assert 32 < job.planned["w0"] <= 40
+    assert sum(job.planned.values()) == 128
+    assert ("w0", Finding.CEILING) in found(job)
+
+
+def test_recommend_changes_nothing_and_shows_what_it_would_do() -> None:
+    job = simulate(FOUR, mode=Mode.RECOMMEND)
+
+    job.run(60)
+
+    assert job.plans == []
+    assert all(d.proposal is None for d in told(job))
+    recommended = next(d for d in told(job) if d.action is Action.RECOMMEND)
+    assert {r.name: r.wanted for r in recommended.workers} == {"w0": 52, "w1": 39, "w2": 25, "w3": 12}
+    assert recommended.reason.startswith("recommended, not applied: the workers' speeds are known for the first time")
+
+
+def test_off_does_and_says_nothing() -> None:
+    job = simulate(FOUR, mode=Mode.OFF)
+
+    job.run(60)
+
+    assert (job.plans, told(job)) == ([], [])
+
+
+def test_a_change_that_makes_rounds_slower_is_undone_and_shares_stay_for_a_while() -> None:
+    """Worker 0 is fast alone, but any share above 40 thrashes: no line predicts that."""
+    job = simulate([steady(1 / 40)] + [steady(1 / 20)] * 3)
+    paced = job.workers[0]
+    paced.pace = lambda _: (1 / 40) if paced.share <= 32 else 1 / 5
+
+    job.run(40)
+
+    assert [shares for _, shares in job.plans][1] == dict.fromkeys(("w0", "w1", "w2", "w3"), 32)
+    (why,) = reasons(job, Action.ROLL_BACK)
+    assert "made rounds slower" in why
+
+
+def test_every_change_is_held_against_its_prediction() -> None:
+    job = simulate(FOUR, noise=0.02)
+
+    job.run(60)
+
+    checks = [d.verified for d in told(job) if d.verified is not None]
+    assert len(checks) == len(job.plans)
+    assert all(check.error < 0.1 for check in checks)
+
+
+def test_a_worker_that_flaps_freezes_the_shares_and_says_so() -> None:
+    job = simulate([lambda r: 0.02 * (3 if r // 15 % 2 else 1)] + [steady(0.02)] * 3)
+
+    job.run(400)
+
+    assert any("they went to and fro 3 times" in reason for reason in reasons(job, Action.KEEP))
+    assert len(job.plans) < 20  # there are 26 changes of speed
+
+
+def test_a_decision_holds_the_whole_chain() -> None:
+    job = simulate(FOUR)
+
+    job.run(30)
+
+    decision = next(d for d in told(job) if d.action is Action.PROPOSE)
+    assert decision.proposal is not None
+    assert decision.proposal.generation == decision.generation + 1 == 2
+    assert decision.present_seconds == pytest.approx(3.21, abs=0.01)
+    assert decision.predicted_seconds == pytest.approx(1.31, abs=0.01)
+    assert decision.gain == pytest.approx(3.21 / 1.31 - 1, rel=0.01)
+    first = decision.workers[0]
+    assert (first.name, first.applied, first.wanted, first.steps) == ("w0", 32, 52, 3)
+    assert first.seconds_per_sample == pytest.approx(1 / 40)
+    assert "w0 32→52" in decision.reason
+
+
+@pytest.mark.parametrize(
+    ("node", "want"),
+    [
+        (None, ""),
+        (NodeFact("x", busy=0.2), ""),
+        (NodeFact("x", busy=0.99, others_busy=0.93), "node x is 93% busy with other pods"),
+        (NodeFact("x", throttled=0.4), "its CPU quota on node x held it up for 40% of the time"),
+        (NodeFact("x", busy=0.97), "node x is 97% busy"),
+    ],
+    ids=["nothing known", "idle", "others", "quota", "busy"],
+)
+def test_the_cause_comes_from_the_node(node: NodeFact | None, want: str) -> None:
+    assert cause(node) == want

@@ -1,0 +1,100 @@
+"""What counts of a worker's steps, and when its speed has changed (oracles A-8, B-2, B-4)."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable
+
+import pytest
+
+from heterotrain_core.adaptation.track import COLD_STEPS, Change, Track, follow
+from heterotrain_core.run_values import Timings
+from heterotrain_core.telemetry import StepRecord
+
+
+def records(times: Iterable[float], samples: int = 10, first: int = 1) -> list[StepRecord]:
+    return [StepRecord(first + i, samples, Timings(compute=t, step=t)) for i, t in enumerate(times)]
+
+
+def settled(steps: int = 30, samples: int = 10, seconds: float = 1.0) -> Track:
+    track, _ = follow(Track(), "w", records([seconds] * steps, samples), 0.0)
+    return track
+
+
+def after(track: Track, times: Iterable[float]) -> tuple[Track, list[tuple[int, Change]]]:
+    """Steps one by one; the changes, with the number of the step that showed them."""
+    found: list[tuple[int, Change]] = []
+    for number, t in enumerate(times, 1):
+        track, changes = follow(track, "w", records([t], first=track.seen + 1), float(number))
+        found += [(number, change) for change in changes]
+    return track, found
+
+
+def test_the_first_steps_of_a_process_and_of_a_size_do_not_count() -> None:
+    cold = [*records([9.0] * COLD_STEPS), *records([1.0] * 3, first=3), *records([5.0, 2.0], samples=20, first=6)]
+
+    track, _ = follow(Track(), "w", cold, 0.0)
+
+    assert [(p.samples, p.busy) for p in track.points] == [(10, 1.0)] * 3 + [(20, 2.0)]
+
+
+def test_records_told_twice_count_once() -> None:
+    told = records([1.0] * 8)
+
+    once, _ = follow(Track(), "w", told, 0.0)
+    twice, _ = follow(once, "w", told, 0.5)
+
+    assert twice.points == once.points
+    assert len(once.points) == 8 - COLD_STEPS
+
+
+def test_a_worker_that_counts_anew_has_started_again() -> None:
+    track, changes = follow(settled(), "w", records([3.0] * 6), 9.0)
+
+    assert changes == []
+    assert len(track.points) == 6 - COLD_STEPS
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf], ids=str)
+def test_times_that_mean_nothing_are_passed_over_and_counted(bad: float) -> None:
+    track = settled()
+
+    after_it, changes = follow(track, "w", records([bad], first=track.seen + 1), 5.0)
+
+    assert (after_it.points, changes, after_it.bad, after_it.news_at) == (track.points, [], 1, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("times", "want"),
+    [
+        pytest.param([1 / 0.8] * 7, [3], id="B-2: a fifth slower, at the third slow step"),
+        pytest.param([1 / 0.96] * 60, [], id="B-2: 4 % slower, never"),
+        pytest.param([2.0] * 3, [3], id="half as fast"),
+        pytest.param([0.5] * 3, [3], id="twice as fast"),
+        pytest.param([50.0, 50.0, 1.0, 1.0, 1.0, 1.0], [], id="two stalls, however long, are noise"),
+        pytest.param([4.0] + [1.0] * 12 + [4.0] + [1.0] * 12, [], id="a stall now and then"),
+    ],
+)
+def test_the_change_is_found_when_it_must_be(times: list[float], want: list[int]) -> None:
+    _, found = after(settled(), times)
+
+    assert [number for number, _ in found] == want
+
+
+def test_after_a_change_only_the_new_speed_counts() -> None:
+    track, found = after(settled(), [2.0, 2.0, 2.0, 2.0])
+
+    assert found == [(3, Change("w", pytest.approx(2.0), 3))]
+    assert track.model is not None
+    assert track.model.seconds(10) == pytest.approx(2.0)
+    assert (track.changes, len(track.points)) == (1, 4)
+
+
+def test_noise_of_five_in_a_hundred_is_no_change_in_two_thousand_steps() -> None:
+    rng = random.Random(3)
+    track, _ = follow(Track(), "w", records([rng.gauss(1, 0.05) for _ in range(20)]), 0.0)
+
+    _, found = after(track, [rng.gauss(1, 0.05) for _ in range(400)])
+
+    assert found == []

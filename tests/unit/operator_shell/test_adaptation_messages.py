@@ -1,0 +1,138 @@
+"""Between the coordinator's messages, the resource and the loop's values."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from heterotrain_api.validation import parse
+from heterotrain_core.adaptation.values import (
+    Action,
+    Answer,
+    Decision,
+    Mode,
+    Observation,
+    Proposal,
+    Refused,
+    Settings,
+    Verification,
+    WorkerSeen,
+)
+from heterotrain_core.run_values import Timings
+from heterotrain_core.telemetry import StepRecord
+from heterotrain_core.types import Bounds
+from heterotrain_operator.adaptation import (
+    answer_of,
+    answer_words,
+    decision_document,
+    gist,
+    is_told,
+    observation_of,
+    plan_of,
+    settings_of,
+    unanswered,
+)
+from heterotrain_rpc import control_pb2
+from manifests import make_manifest
+
+
+def test_settings_come_from_the_manifest() -> None:
+    spec = {"mode": "Recommend", "intervalSeconds": 7, "deadBandPercent": 4, "cooldownRounds": 20}
+    job = parse(make_manifest(globalBatchSize=10, batchGrain=2, adaptation=spec))
+
+    assert settings_of(job.spec) == Settings(
+        mode=Mode.RECOMMEND, interval_seconds=7.0, dead_band=0.04, cooldown_rounds=20, grain=2, global_batch=10,
+        lost_seconds=21.0,
+    )  # fmt: skip
+
+
+def test_a_job_adapts_unless_told_otherwise() -> None:
+    assert settings_of(parse(make_manifest()).spec).mode is Mode.APPLY
+
+
+def test_a_state_is_what_the_loop_sees() -> None:
+    training, lost = control_pb2.WORKER_PHASE_TRAINING, control_pb2.WORKER_PHASE_LOST
+    record = control_pb2.StepRecord(sequence=9, samples=6, compute_seconds=0.5, push_seconds=0.25, step_seconds=1.0)
+    state = control_pb2.JobState(
+        phase=control_pb2.PHASE_TRAINING,
+        version=9,
+        plan=control_pb2.PlanState(
+            generation=2, effective_round=4, shares=[control_pb2.PlanShare(worker="a", samples=8)]
+        ),
+        workers=[
+            control_pb2.WorkerState(name="a", phase=training, share_minimum=1, share_maximum=9, recent=[record]),
+            control_pb2.WorkerState(name="drained", phase=training, share_maximum=9),
+            control_pb2.WorkerState(name="lost", phase=lost, share_maximum=9),
+        ],
+    )
+
+    assert observation_of(state, {"a": 4}) == Observation(
+        training=True,
+        version=9,
+        generation=2,
+        effective_round=4,
+        workers=(
+            WorkerSeen("a", True, 8, Bounds(1, 9), (StepRecord(9, 6, Timings(0.0, 0.5, 0.25, 0.0, 1.0)),)),
+            WorkerSeen("drained", False, 0, Bounds(0, 9)),
+            WorkerSeen("lost", False, 0, Bounds(0, 9)),
+        ),
+        start_shares={"a": 4},
+    )
+
+
+def test_a_proposal_carries_its_generation() -> None:
+    assert plan_of(Proposal(3, {"b": 2, "a": 6}, "why")) == control_pb2.Plan(
+        generation=3,
+        shares=[control_pb2.PlanShare(worker="a", samples=6), control_pb2.PlanShare(worker="b", samples=2)],
+        reason="why",
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "want"),
+    [
+        (
+            answer_of(control_pb2.PlanVerdict(accepted=True, generation=3, effective_round=9)),
+            "plan 3 is agreed, in force from round 9",
+        ),
+        (
+            answer_of(
+                control_pb2.PlanVerdict(generation=3, refusals=[control_pb2.Refusal(worker="a", reason="too large")])
+            ),
+            "plan 3 was refused: a: too large",
+        ),
+        (
+            answer_of(control_pb2.PlanVerdict(generation=3)),
+            "plan 3 was refused: the coordinator: refused without a reason",
+        ),
+        (
+            unanswered(Proposal(3, {}, ""), "UNAVAILABLE: gone"),
+            "plan 3 was refused: the coordinator: no answer: UNAVAILABLE: gone",
+        ),
+    ],
+    ids=["agreed", "refused by a worker", "refused by nobody", "not answered"],
+)
+def test_an_answer_in_words(answer: Answer, want: str) -> None:
+    assert answer_words(answer) == want
+    assert all(isinstance(refusal, Refused) for refusal in answer.refusals)
+
+
+def test_keeping_is_told_once_until_its_words_change_by_more_than_numbers() -> None:
+    first = Decision(Action.KEEP, "new shares would gain 1.0%, within the dead band of 3.0%")
+    again = Decision(Action.KEEP, "new shares would gain 0.7%, within the dead band of 3.2%")
+    other = Decision(Action.KEEP, "the shares are the best for the present speeds")
+
+    assert is_told(first, "")
+    assert not is_told(again, gist(first))
+    assert is_told(other, gist(first))
+    assert is_told(Decision(Action.PROPOSE, first.reason), gist(first))
+    assert not is_told(Decision(Action.NONE, "x"), "")
+
+
+def test_a_decision_is_a_line_of_json() -> None:
+    decision = Decision(Action.KEEP, "verified", verified=Verification(2, 1.0, 1.25, 80.0, 100.0))
+
+    document = json.loads(json.dumps(decision_document(decision, seconds=4.0)))
+
+    assert (document["action"], document["seconds"], document["verified"]["error"]) == ("Keep", 4.0, 0.2)
