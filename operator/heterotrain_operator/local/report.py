@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from heterotrain_core.sync_settings import from_fields
 from heterotrain_operator.job.outcome import Outcome, State
 from heterotrain_operator.local.cause import Cause
 from heterotrain_operator.local.progress import waiting_seconds
@@ -145,11 +146,17 @@ def synchronization_document(state: control_pb2.SynchronizationState) -> dict[st
         "mode": state.mode,
         "mode_wanted": wanted.mode,
         "staleness_bound": state.bound_in_force if state.HasField("bound_in_force") else None,
-        "staleness_bound_wanted": wanted.staleness_bound if wanted.HasField("staleness_bound") else None,
+        "staleness_bound_wanted": _bound(wanted),
         "gradients": sum(state.staleness.values()),
         "largest_staleness": state.largest_staleness,
         "staleness_histogram": {str(tau): state.staleness[tau] for tau in sorted(state.staleness)},
     }
+
+
+def _bound(wanted: control_pb2.Synchronization) -> int | None:
+    if not wanted.mode:
+        return None
+    return from_fields({field.name: value for field, value in wanted.ListFields()}).synchronization().bound
 
 
 def _event(event: control_pb2.Event) -> dict[str, Any]:
