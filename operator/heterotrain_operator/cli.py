@@ -9,6 +9,7 @@ from typing import NoReturn
 
 import typer
 
+from heterotrain_operator.commands import explain as explain_command
 from heterotrain_operator.commands import info, jobs, plan, plugins, sync
 from heterotrain_operator.commands import run as run_commands
 from heterotrain_operator.commands import simulate as simulate_command
@@ -32,6 +33,7 @@ def make_app(others: Iterable[EntryPoint] = ()) -> typer.Typer:
     app.add_typer(info.app, name="info")
     for function in (jobs.logs, jobs.stop, jobs.drain, jobs.checkpoint):
         app.command()(function)
+    app.command()(explain_command.explain)
     app.command()(simulate_command.simulate)
     app.command(name="version")(show_version)
     taken = {command.name for command in app.registered_commands} | {group.name for group in app.registered_groups}

@@ -87,6 +87,11 @@ class LocalLoop:
         if decision.proposal is not None:
             self._asking = asyncio.create_task(self._apply(decision.proposal, *self._coordinator))
 
+    async def settle(self) -> None:
+        """Wait for the answer to what was proposed; at once if nothing was."""
+        if self._asking is not None:
+            await self._asking
+
     async def close(self) -> None:
         """Give up what was asked."""
         if self._asking is not None:

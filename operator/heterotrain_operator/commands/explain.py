@@ -1,0 +1,38 @@
+"""``heterotrain explain``: why the shares of a job are what they are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heterotrain_operator.commands.connect import find_job
+from heterotrain_operator.commands.errors import CommandError
+from heterotrain_operator.commands.jobs import FinishedJobArgument
+from heterotrain_operator.explain import NothingToExplainError, chain, read_records
+from heterotrain_operator.explain import explain as explanation
+from heterotrain_operator.local.job_folder import DECISIONS_FILE
+
+
+def explain(
+    job: FinishedJobArgument,
+    generation: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="The plan of this number; without it the newest, and now.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the records as JSON.")] = False,
+) -> None:
+    """Say why the shares of a local job are what they are: samples, speeds, findings, plan, answer, outcome."""
+    path = Path(find_job(job).entry.report) / DECISIONS_FILE
+    if not path.exists():
+        raise CommandError(
+            f"job {job} has no record of decisions ({path}): its adaptation is off, or training has not begun"
+        )
+    with path.open() as file:
+        records = read_records(file)
+    try:
+        found = chain(records, generation)
+    except NothingToExplainError as error:
+        raise CommandError(str(error)) from None
+    typer.echo(json.dumps(found, indent=2) if as_json else "\n".join(explanation(found)))

@@ -1,0 +1,74 @@
+"""The chain from samples to decision, from the records of a simulated job."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from builders_adaptation import Simulation, simulate, steady
+from heterotrain_core.adaptation.values import Action, Answer, Mode
+from heterotrain_operator.adaptation import answer_document, decision_document
+from heterotrain_operator.explain import NothingToExplainError, Record, chain, explain, generations, read_records
+
+
+def records(job: Simulation) -> list[Record]:
+    """What the local loop would have recorded."""
+    lines = []
+    for version, decision in job.decisions:
+        if decision.action is Action.NONE:
+            continue
+        lines.append(json.dumps(decision_document(decision, seconds=decision.time)) + "\n")
+        if decision.proposal is not None:
+            answer = Answer(decision.proposal.generation, version + 2)
+            lines.append(json.dumps(answer_document(answer, seconds=decision.time)) + "\n")
+    return read_records(lines)
+
+
+@pytest.fixture(scope="module")
+def adapted() -> list[Record]:
+    job = simulate([steady(1 / 40), steady(1 / 30), steady(1 / 20), steady(1 / 10)])
+    job.run(60)
+    return records(job)
+
+
+def test_a_plan_is_explained_from_samples_to_outcome(adapted: list[Record]) -> None:
+    assert generations(adapted) == [2]
+
+    lines = explain(chain(adapted, 2))
+
+    text = "\n".join(lines)
+    assert "plan 2 was proposed: the workers' speeds are known for the first time; a round takes" in text
+    assert "w0: 3 steps: 0.0 ms + 25 ms a sample (± 0.6%); share 32→52: 800.0 ms → 1300.0 ms" in text
+    assert "plan 2 is agreed, in force from round 7" in text
+    assert "verified: plan 2: predicted" in text
+
+
+def test_without_a_number_the_newest_plan_and_the_present_are_explained(adapted: list[Record]) -> None:
+    lines = explain(chain(adapted))
+
+    assert any("plan 2 was proposed" in line for line in lines)
+    assert "the shares stay" in next(line for line in lines if "the shares stay" in line)
+
+
+@pytest.mark.parametrize("generation", [1, 9])
+def test_a_plan_that_the_loop_did_not_make_is_named_with_those_it_made(adapted: list[Record], generation: int) -> None:
+    with pytest.raises(NothingToExplainError, match=rf"has not made plan {generation}; it made: 2"):
+        chain(adapted, generation)
+
+
+def test_nothing_decided_yet() -> None:
+    with pytest.raises(NothingToExplainError, match="needs a few rounds"):
+        chain([])
+
+
+def test_a_recommendation_is_explained_as_such() -> None:
+    job = simulate([steady(1 / 40), steady(1 / 10)], mode=Mode.RECOMMEND)
+    job.run(30)
+    told = [r for r in records(job) if r["action"] == "Recommend"]
+
+    assert "other shares are recommended: recommended, not applied" in explain(told[:1])[0]
+
+
+def test_half_a_line_is_passed_over() -> None:
+    assert read_records(['{"action": "Keep"}\n', '{"action": "Ke']) == [{"action": "Keep"}]
