@@ -127,7 +127,7 @@ async def test_a_refusal_is_told_and_the_next_plan_comes_a_window_later(
 ) -> None:
     async with bench(tmp_path) as job:
         job.coordinator.refuse, job.coordinator.verdict = refuse, verdict
-        for version in range(6, 16):
+        for version in range(6, 20):
             await job.take(training(version, EQUAL))
 
     assert want in job.said
