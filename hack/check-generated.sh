@@ -3,7 +3,7 @@
 # Usage: [PYTHON=.venv/bin/python] hack/check-generated.sh
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-generated=('api/heterotrain_rpc/*_pb2*' 'crds' 'charts/*/files/crds')
+generated=('api/heterotrain_rpc/*_pb2*' 'crds' 'charts/*/files/crds' 'docs/rest-api.md')
 
 hack/generate.sh
 if ! git diff --exit-code --stat -- "${generated[@]}"; then

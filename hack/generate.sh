@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Write every generated file again, in place: gRPC stubs, the CRDs, and the chart's copy of what its operator serves.
+# Write every generated file again, in place: gRPC stubs, the CRDs, the chart's copy of them, the REST API's reference.
 # Usage: [PYTHON=.venv/bin/python] hack/generate.sh
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -18,3 +18,6 @@ for plural in heterotrainjobs collectionrules processingrules; do
     install -D -m 644 "$crd" "$(dirname "$chart")/files/crds/$(basename "$crd")"
   done
 done
+
+"$python" -m heterotrain_operator.rest.reference > "$new"
+cat "$new" > docs/rest-api.md

@@ -127,6 +127,9 @@ def openapi_document(routes: FastAPI) -> Schema:
         if path.startswith(GUARDED):
             for operation in operations.values():
                 operation["security"] = [{"token": []}]
+        for operation in operations.values():
+            for answer in operation["responses"].values():
+                answer["description"] = answer["description"].replace("Successful Response", "Done.")
     components["schemas"] = {name: _general(schema) for name, schema in sorted(schemas.items())}
     return document
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
+from fastapi import Path
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
@@ -46,7 +47,7 @@ EntityName: TypeAlias = Annotated[
     AfterValidator(_entity),
 ]
 MetricName: TypeAlias = Annotated[
-    str, Field(min_length=1, max_length=128, pattern=_METRIC_PATTERN, examples=["node_cpu_usage"])
+    str, Field(min_length=1, max_length=128, pattern=_METRIC_PATTERN, examples=["node_cpu_busy_cores"])
 ]
 Time: TypeAlias = Annotated[float, Field(ge=-LATEST_TIME, le=LATEST_TIME, allow_inf_nan=False)]
 SampleValue: TypeAlias = Annotated[
@@ -288,6 +289,11 @@ class DryRunAnswer(Document):
     """By rule: the first thing that went wrong; only if something did, or if explain was asked for."""
 
 
+RuleName: TypeAlias = Annotated[str, Path(description="Name of the rule: small letters, digits, - and .")]
+KindName: TypeAlias = Annotated[str, Path(description="Kind of the entity, such as pod.")]
+RestOfName: TypeAlias = Annotated[str, Path(description="All after the kind, such as namespace/name.")]
+
+
 class Parameters(BaseModel):
     """Base of query parameters: those that do not exist are refused."""
 
@@ -351,9 +357,9 @@ class SpanAggregate(StrEnum):
 class SampleParameters(SeriesParameters):
     """Which samples."""
 
-    from_: Annotated[Time, Field(alias="from")] = -LATEST_TIME
-    """Oldest time, included."""
-    to: Time = LATEST_TIME
+    from_: Annotated[Time | None, Field(alias="from")] = None
+    """Oldest time, included. All that is kept if not given."""
+    to: Time | None = None
     """Newest time, included."""
     step: Annotated[float, Field(ge=0.001, le=1e9, allow_inf_nan=False)] | None = None
     """Seconds: one sample for each multiple of it that has samples, of those from there to the next."""

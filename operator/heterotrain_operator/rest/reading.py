@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final
 
@@ -18,10 +19,12 @@ from heterotrain_operator.rest.models import (
     Entities,
     EntityDocument,
     EntityParameters,
+    KindName,
     Latest,
     LatestParameters,
     Metrics,
     Page,
+    RestOfName,
     SampleParameters,
     Samples,
     SeriesParameters,
@@ -68,7 +71,7 @@ async def list_entities(query: Annotated[EntityParameters, Query()], here: Here)
 
 
 @router.get("/entities/{kind}/{name:path}", response_model=EntityDocument, responses=errors(Code.NOT_FOUND))
-async def read_entity(kind: str, name: str, here: Here) -> JsonResponse:
+async def read_entity(kind: KindName, name: RestOfName, here: Here) -> JsonResponse:
     """Read one entity: its labels and metrics."""
     try:
         entity = Entity(f"{kind}/{name}")
@@ -163,7 +166,12 @@ async def list_samples(query: Annotated[SampleParameters, Query()], here: Here) 
 def _span(here: Context, query: SampleParameters, entity: Entity, metric: str) -> list[tuple[float, float | str]]:
     try:
         return here.world.store.span(
-            entity, metric, query.from_, query.to, step=query.step, aggregate=(query.agg or "last")
+            entity,
+            metric,
+            -math.inf if query.from_ is None else query.from_,
+            math.inf if query.to is None else query.to,
+            step=query.step,
+            aggregate=query.agg or "last",
         )
     except ValueError as error:
         raise invalid_field("agg", f"{error}; {metric} of {entity} has words") from error

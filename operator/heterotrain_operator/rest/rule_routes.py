@@ -22,7 +22,7 @@ from heterotrain_operator.rest.desk import (
 )
 from heterotrain_operator.rest.encoding import JsonResponse
 from heterotrain_operator.rest.errors import Code, RestError, invalid, invalid_field
-from heterotrain_operator.rest.models import DeleteParameters, Page, PutParameters, RuleDocument, Rules
+from heterotrain_operator.rest.models import DeleteParameters, Page, PutParameters, RuleDocument, RuleName, Rules
 from heterotrain_operator.rest.operations import errors, rule_body
 from heterotrain_operator.rest.reading import page_of
 from heterotrain_operator.rest.rule_bodies import KINDS, given_rule
@@ -140,13 +140,13 @@ async def list_processing_rules(query: Annotated[Page, Query()], here: Here) -> 
 
 
 @router.get("/collect/{name}", response_model=RuleDocument, responses=errors(Code.NOT_FOUND))
-async def read_collection_rule(name: str, here: Here) -> JsonResponse:
+async def read_collection_rule(name: RuleName, here: Here) -> JsonResponse:
     """Read a collection rule."""
     return await _read(RuleKind.COLLECT, name, here)
 
 
 @router.get("/process/{name}", response_model=RuleDocument, responses=errors(Code.NOT_FOUND))
-async def read_processing_rule(name: str, here: Here) -> JsonResponse:
+async def read_processing_rule(name: RuleName, here: Here) -> JsonResponse:
     """Read a processing rule."""
     return await _read(RuleKind.PROCESS, name, here)
 
@@ -158,7 +158,7 @@ async def read_processing_rule(name: str, here: Here) -> JsonResponse:
     responses=errors(Code.EXISTS, body=True),
     openapi_extra=rule_body(RuleKind.COLLECT),
 )
-async def create_collection_rule(name: str, request: Request, here: Here) -> JsonResponse:
+async def create_collection_rule(name: RuleName, request: Request, here: Here) -> JsonResponse:
     """Create a collection rule. It is in force soon after."""
     return await _create(RuleKind.COLLECT, name, request, here)
 
@@ -170,7 +170,7 @@ async def create_collection_rule(name: str, request: Request, here: Here) -> Jso
     responses=errors(Code.EXISTS, body=True),
     openapi_extra=rule_body(RuleKind.PROCESS),
 )
-async def create_processing_rule(name: str, request: Request, here: Here) -> JsonResponse:
+async def create_processing_rule(name: RuleName, request: Request, here: Here) -> JsonResponse:
     """Create a processing rule. A ring of rules that feed each other is refused."""
     return await _create(RuleKind.PROCESS, name, request, here)
 
@@ -182,7 +182,7 @@ async def create_processing_rule(name: str, request: Request, here: Here) -> Jso
     openapi_extra=rule_body(RuleKind.COLLECT),
 )
 async def replace_collection_rule(
-    name: str, query: Annotated[PutParameters, Query()], request: Request, here: Here
+    name: RuleName, query: Annotated[PutParameters, Query()], request: Request, here: Here
 ) -> JsonResponse:
     """Change a collection rule that still has the generation given."""
     return await _replace(RuleKind.COLLECT, name, query, request, here)
@@ -195,19 +195,19 @@ async def replace_collection_rule(
     openapi_extra=rule_body(RuleKind.PROCESS),
 )
 async def replace_processing_rule(
-    name: str, query: Annotated[PutParameters, Query()], request: Request, here: Here
+    name: RuleName, query: Annotated[PutParameters, Query()], request: Request, here: Here
 ) -> JsonResponse:
     """Change a processing rule that still has the generation given. Its memory begins anew."""
     return await _replace(RuleKind.PROCESS, name, query, request, here)
 
 
 @router.delete("/collect/{name}", status_code=204, responses=errors(Code.NOT_FOUND, Code.GENERATION_CONFLICT))
-async def delete_collection_rule(name: str, query: Annotated[DeleteParameters, Query()], here: Here) -> Response:
+async def delete_collection_rule(name: RuleName, query: Annotated[DeleteParameters, Query()], here: Here) -> Response:
     """Delete a collection rule. Its series stop; their past stays."""
     return await _delete(RuleKind.COLLECT, name, query, here)
 
 
 @router.delete("/process/{name}", status_code=204, responses=errors(Code.NOT_FOUND, Code.GENERATION_CONFLICT))
-async def delete_processing_rule(name: str, query: Annotated[DeleteParameters, Query()], here: Here) -> Response:
+async def delete_processing_rule(name: RuleName, query: Annotated[DeleteParameters, Query()], here: Here) -> Response:
     """Delete a processing rule. Its series stop; their past stays."""
     return await _delete(RuleKind.PROCESS, name, query, here)
