@@ -27,6 +27,12 @@ class ConditionType(StrEnum):
     """Rounds are being trained now."""
     PLAN_APPLIED = "PlanApplied"
     """Every live worker follows the newest plan."""
+    BALANCED = "Balanced"
+    """No other shares would make rounds noticeably faster, by the workers' speeds."""
+    STRAGGLER_DETECTED = "StragglerDetected"
+    """A worker holds the others up although it has its smallest share."""
+    METRICS_AVAILABLE = "MetricsAvailable"
+    """The steps of every live worker are told."""
     SUCCEEDED = "Succeeded"
     """The training ended as asked for and the model is saved. Unknown while the job is active."""
 
@@ -61,6 +67,14 @@ class Reason(StrEnum):
     PLAN_AGREED = "PlanAgreed"
     PLAN_DERIVED = "PlanDerived"
     PLAN_REFUSED = "PlanRefused"
+    PLAN_RECOMMENDED = "PlanRecommended"
+    SHARES_FIT = "SharesFit"
+    SHARES_DIFFER = "SharesDiffer"
+    STRAGGLER = "Straggler"
+    NO_STRAGGLER = "NoStraggler"
+    METRICS_COMPLETE = "MetricsComplete"
+    METRICS_LOST = "MetricsLost"
+    ADAPTATION_OFF = "AdaptationOff"
     REQUEST_ACCEPTED = "RequestAccepted"
     REQUEST_REFUSED = "RequestRefused"
     GRADIENT_NOT_FINITE = "GradientNotFinite"
@@ -175,6 +189,28 @@ REASONS: Final[dict[Reason, ReasonDoc]] = {
     Reason.PLAN_REFUSED: ReasonDoc(
         "The coordinator or a worker refused a plan; the one before stays in force.",
         "Keep the sum of the shares equal to globalBatchSize, and each share on the grain from batch.min to batch.max.",
+    ),
+    Reason.PLAN_RECOMMENDED: ReasonDoc(
+        "Other shares would make rounds faster; spec.adaptation.mode is Recommend, so they are only shown.",
+        "Set the mode to Apply, or the shares with `heterotrain plan set`.",
+    ),
+    Reason.SHARES_FIT: ReasonDoc("By the workers' speeds other shares would gain less than the dead band.", ""),
+    Reason.SHARES_DIFFER: ReasonDoc(
+        "By the workers' speeds other shares would make rounds faster; the message says what they wait for.",
+        "Wait; if the shares are frozen, find out why the speed of a worker goes up and down.",
+    ),
+    Reason.STRAGGLER: ReasonDoc(
+        "A worker takes longer than the others although it has its smallest share.",
+        "Lower batch.min of its group, find out what slows its node down, or drain it.",
+    ),
+    Reason.NO_STRAGGLER: ReasonDoc("No worker holds the others up.", ""),
+    Reason.METRICS_COMPLETE: ReasonDoc("The steps of all workers are told.", ""),
+    Reason.METRICS_LOST: ReasonDoc(
+        "The steps of a worker are not told, or the times mean nothing: its share stays, then start shares hold.",
+        "Read the worker's log.",
+    ),
+    Reason.ADAPTATION_OFF: ReasonDoc(
+        "spec.adaptation.mode is Off: shares change by hand only.", "Set the mode to Apply or Recommend."
     ),
     Reason.REQUEST_ACCEPTED: ReasonDoc("A request in an annotation of the job (plan, command) was carried out.", ""),
     Reason.REQUEST_REFUSED: ReasonDoc(

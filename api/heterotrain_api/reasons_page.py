@@ -25,6 +25,9 @@ _STATEMENTS = {
     ConditionType.PODS_READY: "All pods of the job run and their processes answer.",
     ConditionType.TRAINING: "Rounds are being trained now. Unknown: the operator cannot reach the coordinator.",
     ConditionType.PLAN_APPLIED: "Every live worker follows the newest plan.",
+    ConditionType.BALANCED: "No other shares would make rounds noticeably faster, by the workers' speeds.",
+    ConditionType.STRAGGLER_DETECTED: "A worker holds the others up although it has its smallest share.",
+    ConditionType.METRICS_AVAILABLE: "The steps of every live worker are told.",
     ConditionType.SUCCEEDED: (
         "The training ended as asked for and the model is saved. Unknown while the job is active, then for good."
     ),

@@ -169,6 +169,34 @@ class Links:
         task = asyncio.create_task(self._ask(link, link.stub, request, answered), name=f"request {request.request_id}")
         link.asked[request.request_id] = task
 
+    def propose(
+        self, job_uid: str, plan: control_pb2.Plan, answered: Callable[[control_pb2.PlanVerdict | str], None]
+    ) -> None:
+        """Propose a plan of our own; `answered` is called once, with the verdict or why there is none."""
+        link = self._links.get(job_uid)
+        if link is None or link.stub is None:
+            answered("the coordinator is not connected")
+            return
+        name = f"plan {plan.generation}"
+        link.asked[name] = asyncio.create_task(self._propose(link, link.stub, name, plan, answered), name=name)
+
+    async def _propose(
+        self,
+        link: _Link,
+        stub: CoordinatorAsyncStub,
+        name: str,
+        plan: control_pb2.Plan,
+        answered: Callable[[control_pb2.PlanVerdict | str], None],
+    ) -> None:
+        verdict: control_pb2.PlanVerdict | str = "the link was closed"
+        try:
+            verdict = await stub.Apply(plan, timeout=self._settings.coordinator_timeout_seconds)
+        except grpc.aio.AioRpcError as error:
+            verdict = f"{error.code().name}: {error.details()}"
+        finally:
+            link.asked.pop(name, None)
+            answered(verdict)
+
     def _stop(self, link: _Link) -> None:
         for task in (link.task, *link.asked.values()):
             if task is not None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Final
 
 from heterotrain_api.conditions import ConditionType, Reason, get_condition, initial_conditions, set_condition
 from heterotrain_api.contract import Container
 from heterotrain_api.status import Condition, ConditionStatus, format_time
+from heterotrain_operator.job.adapted import adaptation_statements
 from heterotrain_operator.job.diagnosis import Readiness, conflicts, refusal
 from heterotrain_operator.job.failures import fills
 from heterotrain_operator.job.figures import is_in_force
 from heterotrain_operator.job.judge import End, known_reason
 from heterotrain_operator.job.slots import container
+from heterotrain_operator.job.statement import Statement
 from heterotrain_operator.job.view import View
 from heterotrain_rpc import control_pb2
 
@@ -22,14 +24,6 @@ FALSE: Final = ConditionStatus.FALSE
 UNKNOWN: Final = ConditionStatus.UNKNOWN
 
 _REFUSED: Final = frozenset({Reason.QUOTA_EXCEEDED, Reason.CREATE_REFUSED})
-
-
-class Statement(NamedTuple):
-    """What a condition says."""
-
-    status: ConditionStatus
-    reason: str
-    message: str
 
 
 def with_statements(view: View, statements: Sequence[tuple[ConditionType, Statement | None]]) -> tuple[Condition, ...]:
@@ -55,11 +49,13 @@ def with_statements(view: View, statements: Sequence[tuple[ConditionType, Statem
 def while_active(view: View, ready: Readiness) -> list[tuple[ConditionType, Statement | None]]:
     """What is said of a job that is not over."""
     phase = Reason.TRAINING if view.began else Reason.WAITING_FOR_WORKERS
+    late = unreachable_from(view)
     return [
         (ConditionType.ACCEPTED, _accepted(view)),
         (ConditionType.PODS_READY, _pods_ready(view, ready)),
         (ConditionType.TRAINING, _training(view)),
         (ConditionType.PLAN_APPLIED, _plan_applied(view)),
+        *adaptation_statements(view, unreachable=late is not None and late <= view.now),
         (ConditionType.SUCCEEDED, Statement(UNKNOWN, phase, "the job is not over")),
     ]
 

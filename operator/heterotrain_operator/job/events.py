@@ -58,6 +58,7 @@ def active_events(view: View, new: HeteroTrainJobStatus, replaced: tuple[str, ..
             _contact(view, new),
             _forwarded(view),
             _plan(view, new),
+            _adaptation(view, new),
             _answers(view, new),
         )
         for event in source
@@ -157,6 +158,22 @@ def _plan(view: View, new: HeteroTrainJobStatus) -> Iterator[JobEvent]:
     why = f": {plan.reason}" if plan.reason else ""
     message = f"plan {old.generation}→{plan.generation} from round {plan.effective_round}: {shares}{why}"
     yield event(Reason.PLAN_DERIVED if state.plan.derived else Reason.PLAN_AGREED, message)
+
+
+def _adaptation(view: View, new: HeteroTrainJobStatus) -> Iterator[JobEvent]:
+    """A straggler or lost metrics, come or gone; shares that are recommended. Those put in force their plan tells."""
+    for kind, bad in (
+        (ConditionType.STRAGGLER_DETECTED, ConditionStatus.TRUE),
+        (ConditionType.METRICS_AVAILABLE, ConditionStatus.FALSE),
+    ):
+        old, now = _pair(view, new, kind)
+        was = old is not None and old.status is bad
+        if now is None or was == (now.status is bad) or now.status is ConditionStatus.UNKNOWN:
+            continue
+        yield event(now.reason, now.message, warning=now.status is bad)
+    old, now = _pair(view, new, ConditionType.BALANCED)
+    if now is not None and now.reason == Reason.PLAN_RECOMMENDED and (old is None or old.reason != now.reason):
+        yield event(now.reason, now.message)
 
 
 def _answers(view: View, new: HeteroTrainJobStatus) -> Iterator[JobEvent]:

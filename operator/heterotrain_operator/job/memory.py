@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
+from heterotrain_operator.adapting import JobLoop
 from heterotrain_operator.job.event_log import EventLog
 from heterotrain_operator.job.observed import Answer
 
@@ -49,6 +50,8 @@ class Memory:
     foreign: tuple[str, ...] = ()
     """As `refusals`."""
     answers: tuple[Answer, ...] = ()
+    loop: JobLoop | None = None
+    """Its adaptation loop; `None`: it has none (a pass that only looks)."""
     made: dict[str, tuple[datetime, ...]] = field(default_factory=dict)
     """When pods were made lately, by name in the job: who removes them again and again is met with patience."""
 

@@ -76,6 +76,7 @@ async def observe(
         refusals=memory.refusals or None,
         answers=memory.answers,
         made=dict(memory.made),
+        adaptation=memory.loop.decision if memory.loop is not None else None,
         unreachable=coordinators.unreachable(uid),
     )
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from heterotrain_api.contract import Role
+from heterotrain_core.adaptation.values import Decision
 from heterotrain_rpc.control_pb2 import JobState
 
 
@@ -107,6 +108,8 @@ class Observed:
     """The coordinator's answers to requests sent in passes before, newest last."""
     made: Mapping[str, tuple[datetime, ...]] = field(default_factory=dict)
     """When pods were made lately, oldest first, by name in the job; as far as this operator remembers."""
+    adaptation: Decision | None = None
+    """The newest decision of the job's adaptation loop; `None`: none yet, or it is off."""
     unreachable: Unreachable | None = None
     """`None`: the coordinator answers, or was not tried yet."""
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from heterotrain_operator.adapting import JobLoop
 from heterotrain_operator.job.carry_out import Outcome, Request, Tools, carry_out
 from heterotrain_operator.job.decision import Decision
 from heterotrain_operator.job.event_log import EventLog
@@ -44,6 +46,8 @@ class World:
     """Told which pods of a job (by its UID) a pass saw, to compare it with what the watch brings."""
     forget: Callable[[str], None]
     """Told that a job (by its UID) is no more."""
+    clock: Callable[[], float] = time.monotonic
+    """For the adaptation loops, in seconds."""
     told: Callable[[JobKey, control_pb2.JobState], None] = lambda _key, _state: None
     """Told each state that a job's coordinator sends."""
 
@@ -67,6 +71,8 @@ class Reconciler:
             self._forget(key)
             return Pass(gone=True)
         memory = self._memory(key, observed.job["metadata"]["uid"])
+        if memory.loop is not None:
+            memory.loop.follow(observed.job)
         decision = world.decide(observed, world.job_settings, now)
         self._explain(key, decision)
         self._keep_link(key, memory, observed)
@@ -89,6 +95,7 @@ class Reconciler:
             # A new job of that name: nothing of the old one counts.
             self._forget(key)
             memory = Memory(uid, EventLog(timedelta(seconds=self._world.settings.event_repeat_seconds)))
+            memory.loop = JobLoop(self._world.clock)
             self._memories[key] = memory
         return memory
 
@@ -126,8 +133,16 @@ class Reconciler:
             target,
             credentials,
             lambda: self._world.wake(key),
-            lambda state: self._world.told(key, state),
+            lambda state: self._told(key, memory, state),
         )
+
+    def _told(self, key: JobKey, memory: Memory, state: control_pb2.JobState) -> None:
+        self._world.told(key, state)
+        if memory.loop is None:
+            return
+        links = self._world.links
+        if memory.loop.take(str(key), state, lambda plan, answered: links.propose(memory.uid, plan, answered)):
+            self._world.wake(key)
 
     def _send(self, memory: Memory, request: Request) -> None:
         self._world.links.send(memory.uid, request, memory.remember_answer)

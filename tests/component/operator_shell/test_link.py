@@ -310,3 +310,35 @@ def test_that_a_plan_comes_into_force_is_news_once() -> None:
         return state(version=version, plan=control_pb2.PlanState(generation=2, effective_round=10))
 
     assert [is_news(at(n), at(n + 1)) for n in range(7, 12)] == [False, False, True, False, False]
+
+
+async def test_a_plan_of_our_own_is_proposed_with_its_generation_and_answered_once(stage: Stage) -> None:
+    plan = control_pb2.Plan(generation=7, shares=[control_pb2.PlanShare(worker="cpu-0", samples=3)], reason="faster")
+    stage.coordinator.verdict = control_pb2.PlanVerdict(accepted=True, generation=7, effective_round=9)
+    verdicts: list[control_pb2.PlanVerdict | str] = []
+    stage.links.propose(JOB_UID, plan, verdicts.append)
+    assert verdicts == ["the coordinator is not connected"]
+
+    stage.keep()
+    await stage.connected()
+    stage.links.propose(JOB_UID, plan, verdicts.append)
+    await stage.until(lambda: len(verdicts) == 2)
+
+    assert stage.coordinator.plans == [plan]
+    assert verdicts[1] == stage.coordinator.verdict
+
+
+async def test_a_proposal_without_an_answer_says_why(stage: Stage) -> None:
+    verdicts: list[control_pb2.PlanVerdict | str] = []
+    stage.keep()
+    await stage.connected()
+    stage.coordinator.refuse = grpc.StatusCode.UNAVAILABLE
+    stage.links.propose(JOB_UID, control_pb2.Plan(generation=2), verdicts.append)
+    await stage.until(lambda: len(verdicts) == 1)
+    stage.coordinator.refuse, stage.coordinator.hold = None, asyncio.Event()
+
+    stage.links.propose(JOB_UID, control_pb2.Plan(generation=3), verdicts.append)
+    await stage.until(lambda: len(stage.coordinator.plans) == 2)
+    await stage.links.close_all()
+
+    assert verdicts == ["UNAVAILABLE: as the test wants it", "the link was closed"]

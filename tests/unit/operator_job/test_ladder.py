@@ -40,7 +40,7 @@ from heterotrain_operator.job.decision import ApplyPlan, Decision, DeletePod, Ma
 from heterotrain_operator.job.observed import Unreachable
 from heterotrain_rpc import control_pb2
 
-ACCEPTED, READY, TRAINING, PLAN, SUCCEEDED = ConditionType
+ACCEPTED, READY, TRAINING, PLAN, BALANCED, STRAGGLER, METRICS, SUCCEEDED = ConditionType
 
 
 class Case(NamedTuple):
@@ -173,6 +173,9 @@ def test_a_status_says_something_from_the_first_pass_on() -> None:
         READY: FALSE,
         TRAINING: FALSE,
         PLAN: UNKNOWN,
+        BALANCED: UNKNOWN,
+        STRAGGLER: UNKNOWN,
+        METRICS: UNKNOWN,
         SUCCEEDED: UNKNOWN,
     }
     assert (status.state, status.ready_workers, status.ready_parameter_servers) == ("Pending", "0/2", "0/1")

@@ -1,0 +1,104 @@
+"""The adaptation loop of one job in the operator: fed with every state of its link, its newest decision told by passes.
+
+Nothing of it is kept beyond this process: after a restart the plan in force stays, and the speeds are learned again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from heterotrain_core.adaptation.loop import State, step
+from heterotrain_core.adaptation.values import Action, Answer, Decision, Mode, Proposal
+from heterotrain_operator.adaptation import (
+    answer_of,
+    answer_words,
+    gist,
+    is_told,
+    observation_of,
+    plan_of,
+    settings_of,
+    unanswered,
+)
+from heterotrain_operator.job.trainer_config import worker_configs
+from heterotrain_operator.job.view import read_spec
+from heterotrain_rpc import control_pb2
+
+logger = logging.getLogger(__name__)
+
+Propose = Callable[[control_pb2.Plan, Callable[[control_pb2.PlanVerdict | str], None]], None]
+"""Asks the coordinator; the second argument is called once, with its verdict or why there is none."""
+_CHANGING: Final = frozenset({Action.PROPOSE, Action.RECOMMEND, Action.ROLL_BACK, Action.FALL_BACK})
+
+
+class JobLoop:
+    """One job's loop. Used on the event loop only; nothing in it waits."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._state: State | None = None
+        """`None`: no manifest that can be read."""
+        self._start_shares: Mapping[str, int] = {}
+        self._generation: int | None = None
+        self._answer: Answer | None = None
+        self._gist = ""
+        self.decision: Decision | None = None
+        """The newest one that says something; `None`: none yet, or the adaptation is off."""
+
+    def follow(self, job: Mapping[str, Any]) -> None:
+        """Act by the manifest as it is now; what was learned of the workers stays."""
+        generation = job["metadata"].get("generation") or 0
+        if generation == self._generation:
+            return
+        self._generation = generation
+        parsed, faults = read_spec(job)
+        if parsed is None or faults:
+            return  # what runs goes on as before; the pass says what is wrong
+        settings = settings_of(parsed.spec)
+        self._state = State(settings) if self._state is None else replace(self._state, settings=settings)
+        self._start_shares = {worker.name: worker.share for worker in worker_configs(parsed.spec)}
+        if settings.mode is Mode.OFF:
+            self.decision = None
+
+    def take(self, name: str, state: control_pb2.JobState, propose: Propose) -> bool:
+        """A state of the job's coordinator has come; returns whether a pass has something new to tell."""
+        if self._state is None:
+            return False
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            logger.log(
+                logging.WARNING if answer.refusals else logging.INFO,
+                "Job %s: adaptation: %s.",
+                name,
+                answer_words(answer),
+            )
+        seen = observation_of(state, self._start_shares, answer=answer)
+        self._state, decision = step(self._state, seen, self._clock())
+        if decision.action is Action.NONE:
+            return False
+        news = _gist_of_conditions(decision) != _gist_of_conditions(self.decision)
+        self.decision = decision
+        if is_told(decision, self._gist):
+            self._gist = gist(decision)
+            level = logging.INFO if decision.action in _CHANGING or decision.verified is not None else logging.DEBUG
+            logger.log(level, "Job %s: adaptation: %s.", name, decision.reason)
+        if decision.proposal is not None:
+            self._propose(decision.proposal, propose)
+        return news
+
+    def _propose(self, proposal: Proposal, propose: Propose) -> None:
+        def answered(verdict: control_pb2.PlanVerdict | str) -> None:
+            self._answer = unanswered(proposal, verdict) if isinstance(verdict, str) else answer_of(verdict)
+
+        propose(plan_of(proposal), answered)
+
+
+def _gist_of_conditions(decision: Decision | None) -> object:
+    """What of a decision changes a condition's status or reason, and so is worth a pass at once."""
+    if decision is None:
+        return None
+    known = all(row.seconds_per_sample > 0 for row in decision.workers)
+    findings = frozenset((found.worker, found.kind) for found in decision.found)
+    return known, decision.gain <= decision.band, decision.action is Action.RECOMMEND, findings

@@ -1,0 +1,109 @@
+"""The adaptation loop of a job in the operator: settings from its manifest, states in, plans out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from heterotrain_core.adaptation.values import Action
+from heterotrain_operator.adapting import JobLoop
+from heterotrain_rpc import control_pb2
+from manifests import make_manifest
+
+Answered = Callable[[control_pb2.PlanVerdict | str], None]
+
+
+def job(generation: int = 1, **spec: Any) -> dict[str, Any]:
+    document = make_manifest(globalBatchSize=40, **spec)
+    document["metadata"] |= {"generation": generation, "namespace": "ml", "uid": "u"}
+    return document
+
+
+def state(version: int, fast: int = 20, slow: int = 20, generation: int = 1) -> control_pb2.JobState:
+    workers = []
+    for name, share, seconds in (("cpu-0", fast, 0.01), ("cpu-1", slow, 0.03)):
+        records = [
+            control_pb2.StepRecord(sequence=n, samples=share, compute_seconds=seconds * share, step_seconds=0.6)
+            for n in range(1, version + 1)
+        ]
+        workers.append(
+            control_pb2.WorkerState(
+                name=name, phase=control_pb2.WORKER_PHASE_TRAINING, share_minimum=1, share_maximum=40, recent=records
+            )
+        )
+    shares = [
+        control_pb2.PlanShare(worker="cpu-0", samples=fast),
+        control_pb2.PlanShare(worker="cpu-1", samples=slow),
+    ]
+    plan = control_pb2.PlanState(generation=generation, shares=shares)
+    return control_pb2.JobState(phase=control_pb2.PHASE_TRAINING, version=version, plan=plan, workers=workers)
+
+
+class Asked:
+    """What was proposed, answered by the test."""
+
+    def __init__(self) -> None:
+        self.plans: list[tuple[int, dict[str, int]]] = []
+        self.answers: list[Answered] = []
+
+    def __call__(self, plan: control_pb2.Plan, answered: Answered) -> None:
+        self.plans.append((plan.generation, {s.worker: s.samples for s in plan.shares}))
+        self.answers.append(answered)
+
+
+def test_a_plan_is_proposed_once_and_its_refusal_bounds_the_next() -> None:
+    times = iter(range(0, 100, 6))
+    loop, asked = JobLoop(lambda: float(next(times))), Asked()
+    loop.follow(job())
+
+    news = [loop.take("ml/fashion", state(version), asked) for version in (3, 8, 10)]
+    asked.answers[0](control_pb2.PlanVerdict(refusals=[control_pb2.Refusal(worker="cpu-0", reason="no memory")]))
+    for version in (12, 14):
+        loop.take("ml/fashion", state(version), asked)
+
+    assert news == [True, True, False]
+    assert asked.plans == [(2, {"cpu-0": 30, "cpu-1": 10}), (2, {"cpu-0": 25, "cpu-1": 15})]
+
+
+def test_without_an_answer_the_plan_is_proposed_again() -> None:
+    times = iter(range(0, 100, 6))
+    loop, asked = JobLoop(lambda: float(next(times))), Asked()
+    loop.follow(job())
+    loop.take("ml/fashion", state(8), asked)
+
+    asked.answers[0]("the link was closed")
+    for version in (10, 12, 14):
+        loop.take("ml/fashion", state(version), asked)
+
+    assert asked.plans == [(2, {"cpu-0": 30, "cpu-1": 10})] * 2
+
+
+def test_an_edited_mode_counts_at_once_and_what_was_learned_stays() -> None:
+    times = iter(range(0, 100, 6))
+    loop, asked = JobLoop(lambda: float(next(times))), Asked()
+    loop.follow(job(adaptation={"mode": "Recommend"}))
+    loop.take("ml/fashion", state(8), asked)
+    assert loop.decision is not None
+    assert (loop.decision.action, asked.plans) == (Action.RECOMMEND, [])
+
+    loop.follow(job(generation=2))
+    for version in (10, 12, 14):
+        loop.take("ml/fashion", state(version), asked)
+
+    assert asked.plans == [(2, {"cpu-0": 30, "cpu-1": 10})]
+
+
+def test_switched_off_it_says_nothing() -> None:
+    loop, asked = JobLoop(lambda: 0.0), Asked()
+    loop.follow(job(adaptation={"mode": "Off"}))
+
+    assert loop.take("ml/fashion", state(8), asked) is False
+    assert (loop.decision, asked.plans) == (None, [])
+
+
+def test_a_manifest_that_cannot_be_read_leaves_things_as_they_are() -> None:
+    loop, asked = JobLoop(lambda: 0.0), Asked()
+    loop.follow({"metadata": {"name": "a", "generation": 1}, "spec": {"workers": 3}})
+
+    assert loop.take("ml/fashion", state(8), asked) is False
+    assert asked.plans == []
