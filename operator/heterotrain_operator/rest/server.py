@@ -56,7 +56,8 @@ async def serve(
 def bind(host: str, port: int) -> socket.socket:
     """A listening socket; raises `OSError`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family)
+    # With the protocol named: only then does asyncio send small answers at once instead of waiting for the other side.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
