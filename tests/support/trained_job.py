@@ -6,7 +6,7 @@ import asyncio
 import base64
 import itertools
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from heterotrain_api.contract import Port
@@ -49,7 +49,10 @@ def training(version: int) -> control_pb2.JobState:
 class Running:
     """A coordinator whose training goes on by a round each half second, in a thread of its own."""
 
-    def __init__(self, credentials: Credentials, job_uid: str) -> None:
+    def __init__(
+        self, credentials: Credentials, job_uid: str, say: Callable[[int], control_pb2.JobState] = training
+    ) -> None:
+        self._say = say
         self.host = f"127.9.0.{next(_hosts)}"
         self.coordinator: FakeCoordinator | None = None
         self._credentials, self._uid = credentials, job_uid
@@ -72,7 +75,7 @@ class Running:
             runner.run(self._run())
 
     async def _run(self) -> None:
-        self.coordinator, self._stop = FakeCoordinator(state=training(1)), asyncio.Event()
+        self.coordinator, self._stop = FakeCoordinator(state=self._say(1)), asyncio.Event()
         address = f"{self.host}:{Port.COORDINATOR}"
         async with serve(self.coordinator, self._credentials, self._uid, address):
             self._started.set()
@@ -81,17 +84,19 @@ class Running:
                     async with asyncio.timeout(0.5):
                         await self._stop.wait()
                 except TimeoutError:
-                    await self.coordinator.say(training(version))
+                    await self.coordinator.say(self._say(version))
                 else:
                     return
 
 
 @contextmanager
-def coordinator_of(namespace: Namespace, job_uid: str) -> Iterator[Running]:
-    """Play kubelet: all pods run, and in ps-0 the coordinator."""
+def coordinator_of(
+    namespace: Namespace, job_uid: str, say: Callable[[int], control_pb2.JobState] = training
+) -> Iterator[Running]:
+    """Play kubelet: all pods run, and in ps-0 the coordinator, which says of each version what `say` gives."""
     data: Mapping[str, str] = namespace.list("secrets")[0]["data"]
     own = {key: base64.b64decode(data[key]) for key in ("ca.crt", "ps-0.crt", "ps-0.key")}
-    running = Running(Credentials(own["ca.crt"], own["ps-0.crt"], own["ps-0.key"]), job_uid)
+    running = Running(Credentials(own["ca.crt"], own["ps-0.crt"], own["ps-0.key"]), job_uid, say)
     running.start()
     try:
         for pod in until_complete(namespace, job_uid, 4):
