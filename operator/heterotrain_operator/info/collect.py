@@ -16,8 +16,8 @@ from heterotrain_api.info_collection import CollectionRule, CollectionRuleSpec, 
 from heterotrain_api.rule_conditions import RuleReason
 from heterotrain_core.info.values import Entity
 from heterotrain_operator.info.breaker import Breaker
-from heterotrain_operator.info.engine import Engine
-from heterotrain_operator.info.extract import Extracted, declared, extract
+from heterotrain_operator.info.engine import BATCH, Engine
+from heterotrain_operator.info.extract import Extracted, declared, extracting
 from heterotrain_operator.info.rule_state import RuleKind, RuleState
 from heterotrain_operator.info.skew import Skew
 from heterotrain_operator.info.sources.base import Reason, Reply, Source, SourceError
@@ -67,6 +67,17 @@ def target_of(spec: CollectionRuleSpec) -> str | None:
         url = httpx.URL(source.endpoint.url)
         return f"endpoint {url.netloc.decode()}{url.path}"
     return "kubernetes" if source.kubernetes is not None or source.kubelet is not None else None
+
+
+async def _extract_gently(spec: CollectionRuleSpec, reply: Reply, times: tuple[float, float]) -> Extracted:
+    """`extract`, letting others have the event loop between some rows and some."""
+    out, rows = Extracted(), 0
+    for some in extracting(spec, reply, times, out):
+        rows += some
+        if rows >= BATCH:
+            rows = 0
+            await asyncio.sleep(0)
+    return out
 
 
 @dataclass(slots=True)
@@ -137,7 +148,7 @@ class Collector:
             return
         if self._rules.get(name) is collected:  # not changed or removed meanwhile
             try:
-                self._take(collected, reply, began)
+                await self._take(collected, reply, began)
             except Exception as error:
                 logger.exception("What rule %s read could not be taken up; this was not foreseen.", name)
                 message = f"{type(error).__name__}: {error}"
@@ -188,11 +199,13 @@ class Collector:
             for entity, metric in collected.series:
                 self._engine.store.withdraw(entity, metric)
 
-    def _take(self, collected: _Collected, reply: Reply, began: float) -> None:
+    async def _take(self, collected: _Collected, reply: Reply, began: float) -> None:
         now, spec, state = self._now(), collected.rule.spec, collected.state
         collected.skew.observe(now, reply.source_time)
-        extracted = extract(spec, reply, now, collected.skew.seconds)
-        counts = Counter(self._engine.ingest(extracted.samples, now))
+        extracted = await _extract_gently(spec, reply, (now, collected.skew.seconds))
+        if self._rules.get(state.name) is not collected:
+            return  # changed or removed meanwhile
+        counts = Counter(await self._engine.ingest_gently(extracted.samples, now))
         for entity, labels in extracted.labels.items():
             self._engine.store.set_labels(entity, labels)
         collected.series = frozenset((sample.entity, sample.metric) for sample in extracted.samples)

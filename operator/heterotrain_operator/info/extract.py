@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import attrgetter
@@ -89,6 +89,13 @@ def longest_ttl(spec: CollectionRuleSpec) -> float:
 def extract(spec: CollectionRuleSpec, reply: Reply, received: float, skew_seconds: float = 0.0) -> Extracted:
     """Samples in order of time. Those of rows without a time are of `received`."""
     out = Extracted()
+    for _ in extracting(spec, reply, (received, skew_seconds), out):
+        pass
+    return out
+
+
+def extracting(spec: CollectionRuleSpec, reply: Reply, times: tuple[float, float], out: Extracted) -> Iterator[int]:
+    """`extract` into `out`, in steps, for who has other things to do between; gives how many rows each step took."""
     for metric in spec.metrics:
         rows = reply.rows.get(metric.name, ())
         if not rows and metric.name not in reply.errors:
@@ -100,9 +107,9 @@ def extract(spec: CollectionRuleSpec, reply: Reply, received: float, skew_second
                     Refused.CARDINALITY, f"series above cardinality {spec.cardinality}: {metric.name} of {entity}"
                 )
                 continue
-            _make(metric, entity, found, (received, skew_seconds), out)
+            _make(metric, entity, found, times, out)
+        yield len(rows)
     out.samples.sort(key=attrgetter("time"))
-    return out
 
 
 def _by_entity(
