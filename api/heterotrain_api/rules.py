@@ -26,6 +26,9 @@ from heterotrain_api.v1alpha1 import (
 )
 
 RESERVED_ENV_PREFIX: Final = "HETEROTRAIN_"
+MAX_PODS: Final = 400
+"""Of one job, since one Secret holds all its certificates: about 1.1 KB each in base64, of at most 1 MiB, with more
+than half to spare for longer keys and the copy that an apply may keep."""
 DEFAULT_BOUND: Final = 3
 """Staleness bound of SSP and Delay."""
 DEFAULT_BACKUP: Final = 1
@@ -182,6 +185,10 @@ def _bound_in_range(synchronization: Synchronization) -> bool:
     return isinstance(bound, int) and adaptive.min <= bound <= adaptive.max
 
 
+def _pods_fit(spec: HeteroTrainJobSpec) -> bool:
+    return spec.parameter_servers.replicas + _sum(spec, lambda _: 1) <= MAX_PODS
+
+
 def _somebody_is_waited_for(spec: HeteroTrainJobSpec) -> bool:
     if spec.synchronization.mode is not SyncMode.BACKUP:
         return True
@@ -297,6 +304,14 @@ RULES: Final[tuple[Rule, ...]] = (
         "must be left out unless effect is NoExecute",
         _seconds_for_no_execute,
         field=".tolerationSeconds",
+    ),
+    Rule(
+        "spec",
+        f"self.parameterServers.replicas + {_cel_sum('1')} <= {MAX_PODS}",
+        f"must come to at most {MAX_PODS} pods together with the parameter servers (one Secret holds the certificates "
+        "of all): lower replicas",
+        _pods_fit,
+        field=".workers",
     ),
     Rule(
         "spec",

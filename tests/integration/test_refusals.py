@@ -52,6 +52,12 @@ WRONG = [
         "spec.globalBatchSize",
         "change globalBatchSize, batch.min or batchGrain",
     ),
+    Wrong(
+        "more pods than one Secret has certificates for",
+        {"globalBatchSize": 1000, "workers": [make_group(replicas=256), make_group("old", replicas=144)]},
+        "spec.workers",
+        "at most 400 pods together with the parameter servers",
+    ),
     Wrong("two groups of one name", {"workers": [make_group(), make_group()]}, "spec.workers[1]", "Duplicate value"),
     Wrong("a group name that is no label", {"workers": [make_group("A_1")]}, "spec.workers[0].name", "should match"),
     Wrong(

@@ -16,10 +16,6 @@ OPERATOR: Final = "operator"
 
 CA_KEY: Final = "ca.key"
 
-MAX_PROCESSES: Final = 400
-"""Certificates that one Secret has room for: about 1.1 KB each in base64, of at most 1 MiB, with more than half to
-spare for longer keys and the copy that an apply may keep."""
-
 MODE: Final = 0o440
 """Of the mounted files: the pod's group reads, which is its fsGroup."""
 

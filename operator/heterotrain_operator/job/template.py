@@ -13,10 +13,8 @@ from heterotrain_api.contract import GROUP, Container, MountPath, Role
 from heterotrain_api.rules import RESERVED_ENV_PREFIX
 from heterotrain_api.schema_check import Fault, join
 from heterotrain_api.v1alpha1 import HeteroTrainJobSpec, PodTemplate
-from heterotrain_operator.job.certificates import MAX_PROCESSES
 from heterotrain_operator.job.merge import KEYS, without_nulls
 from heterotrain_operator.job.names import OWN_LABELS
-from heterotrain_operator.job.slots import all_slots
 
 VOLUME_PREFIX: Final = "heterotrain-"
 """Names of our own volumes."""
@@ -49,12 +47,8 @@ def pod_parts(template: PodTemplate | None) -> tuple[dict[str, Any], dict[str, A
 
 
 def spec_faults(spec: HeteroTrainJobSpec) -> list[Fault]:
-    """Everything in the job's templates that cannot be taken, and sizes that the schema cannot bound."""
-    faults = []
-    if len(all_slots(spec)) > MAX_PROCESSES:
-        message = f"must come to at most {MAX_PROCESSES} pods together with the parameter servers: lower replicas"
-        faults.append(Fault("spec.workers", message))
-    faults += template_faults(spec.parameter_servers.template, "spec.parameterServers.template", Role.PS)
+    """Everything in the job's templates that cannot be taken."""
+    faults = list(template_faults(spec.parameter_servers.template, "spec.parameterServers.template", Role.PS))
     for index, group in enumerate(spec.workers):
         faults += template_faults(group.template, f"spec.workers[{index}].template", Role.WORKER)
     return faults

@@ -41,6 +41,16 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
     ),
     ("a group called ps", make_manifest(workers=[make_group("ps")]), "spec.workers[0].name", "must not be ps"),
     (
+        "more pods than one Secret has certificates for",
+        make_manifest(
+            globalBatchSize=1000,
+            workers=[make_group(replicas=256), make_group("old", replicas=100)],
+            parameterServers={"replicas": 45},
+        ),
+        "spec.workers",
+        "at most 400 pods together with the parameter servers",
+    ),
+    (
         "min above max",
         make_manifest(workers=batches({}, {"min": 5, "max": 4})),
         "spec.workers[1].batch.min",
@@ -211,3 +221,8 @@ def test_rules_over_several_fields(document: dict[str, Any], field: str, words: 
 def test_every_rule_is_broken_by_a_case() -> None:
     told = {fault.message for _, document, _, _ in BROKEN for fault in validate(document)}
     assert [rule.message for rule in RULES if rule.message not in told] == []
+
+
+def test_as_many_pods_as_one_secret_has_certificates_for_are_taken() -> None:
+    groups = [make_group(replicas=256), make_group("old", replicas=100)]
+    assert validate(make_manifest(globalBatchSize=1000, workers=groups, parameterServers={"replicas": 44})) == []

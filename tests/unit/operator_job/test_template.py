@@ -86,11 +86,6 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("labels that are no strings", metadata(labels={"a": 1}), f"{W}.metadata.labels"),
     ("another program as shard", shard(args=["x"]), "spec.parameterServers.template.spec.containers[0].args"),
-    (
-        "more pods than a Secret has room for",
-        {"workers": [{"name": "a", "replicas": 200}, {"name": "b", "replicas": 200}], "globalBatchSize": 512},
-        "spec.workers",
-    ),
 ]
 
 
