@@ -94,4 +94,3 @@ class TrainerConfig(_Frozen):
     """How often the job may go back to a checkpoint because a process was lost; after that, or at 0, it fails."""
     recovery_seconds: float = 120.0
     """How long a lost parameter server may stay away."""
-
