@@ -43,11 +43,14 @@ def state_now(stub: CoordinatorStub, seconds: float = SECONDS) -> JobState:
 
 
 def read_sample_logs(paths: Mapping[str, Path]) -> tuple[Rounds, list[tuple[int, int]]]:
-    """What workers logged: the rounds, and (epoch, index) of every sample, sorted."""
+    """What workers logged: the rounds, and (epoch, index) of every sample, sorted.
+
+    A worker of which no gradient counted has no log: Backup may drop all of the slowest. Its samples are then others'.
+    """
     rounds: Rounds = {}
     seen: list[tuple[int, int]] = []
     for name, path in paths.items():
-        for line in path.read_text().splitlines():
+        for line in path.read_text().splitlines() if path.exists() else ():
             epoch, iteration, *indices = map(int, line.split())
             assert name not in rounds.setdefault(iteration, {}), f"{name} logged round {iteration} twice"
             rounds[iteration][name] = indices
