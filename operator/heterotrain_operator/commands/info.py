@@ -77,10 +77,10 @@ def serve(  # noqa: PLR0917  # a command: its options are given by name
         )
     try:
         read = read_rules(rules or (), pack or ())
+        settings = _settings(host, port, token, history, prometheus, allow_commands=allow_commands)
     except ModuleNotFoundError as error:
         message = f"the information service needs the package {error.name}: pip install 'heterotrain[operator]'"
         raise CommandError(message) from error
-    settings = _settings(host, port, token, history, prometheus, allow_commands=allow_commands)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     # Large answers of sources are read in a thread; requests must not wait long for their turn meanwhile.
     sys.setswitchinterval(SWITCH_SECONDS)
