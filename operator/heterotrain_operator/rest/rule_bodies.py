@@ -60,7 +60,8 @@ def _faults(kind: RuleKind, name: str, document: Mapping[str, Any]) -> Iterator[
         given = generation.get("generation")
         if given is not None and not _is_generation(given):
             yield Fault(field, "must be an integer from 1 on")
-    both = {document.get("generation"), metadata.get("generation")} - {None}
+    # Only of what is one: anything may have been sent, and an object has no place in a set.
+    both = {given for given in (document.get("generation"), metadata.get("generation")) if _is_generation(given)}
     if len(both) > 1:
         yield Fault("generation", "differs from metadata.generation: leave one out")
 
