@@ -8,6 +8,7 @@ multiple of `ALIGNMENT` bytes, all cuts at a whole element.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -42,10 +43,7 @@ class TensorSpec:
     @property
     def num_elements(self) -> int:
         """Product of the shape; 1 for a scalar."""
-        count = 1
-        for n in self.shape:
-            count *= n
-        return count
+        return math.prod(self.shape)
 
     @property
     def num_bytes(self) -> int:

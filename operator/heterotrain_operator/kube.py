@@ -220,14 +220,20 @@ class Kube:
             raise
 
     async def _list(self, resource: str, path: str, query: tuple[tuple[str, str], ...], accept: str) -> list[Json]:
-        items: list[Json] = []
+        pages = self._pages(resource, path, query, accept)
+        return [item async for page in pages for item in page.get("items") or []]
+
+    async def _pages(
+        self, resource: str, path: str, query: tuple[tuple[str, str], ...] = (), accept: str = "application/json"
+    ) -> AsyncIterator[Json]:
+        """All pages of one list: the API server answers as of the first."""
         page: tuple[tuple[str, str], ...] = (("limit", str(PAGE)),)
         while True:
             answer = await self._send(_Request("list", resource, path, query + page, accept=accept))
-            items += answer.get("items") or []
+            yield answer
             token = answer["metadata"].get("continue")
             if not token:
-                return items
+                return
             page = (("limit", str(PAGE)), ("continue", token))
 
     async def _send(self, request: _Request) -> Json:

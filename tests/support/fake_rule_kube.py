@@ -8,9 +8,8 @@ from typing import Any
 
 from heterotrain_api.contract import API_VERSION
 from heterotrain_operator.errors import ApiError
-from heterotrain_operator.info.cluster.desk import KINDS
 from heterotrain_operator.info.cluster.door import RuleKube
-from heterotrain_operator.info.rule_state import RuleKind
+from heterotrain_operator.info.rule_state import KINDS, RuleKind
 
 Json = dict[str, Any]
 

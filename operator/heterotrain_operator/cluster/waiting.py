@@ -9,15 +9,16 @@ from heterotrain_api.conditions import ConditionType, one_line
 from heterotrain_api.contract import Container
 from heterotrain_api.names import PS_GROUP
 from heterotrain_operator.job.observed import ContainerSeen, PodSeen
+from heterotrain_operator.job.slots import container
 
 COORDINATOR: Final = "coordinator"
 _INITIALIZING: Final = "PodInitializing"
 """What kubelet says of all other containers while the init containers are not done."""
 
 
-def obstacle(pod: PodSeen, container: str) -> str | None:
+def obstacle(pod: PodSeen, name: str) -> str | None:
     """What keeps the container from its first line; `None`: it has started."""
-    seen = next((seen for seen in pod.containers if seen.name == container), None)
+    seen = container(pod, name)
     if seen is not None and seen.state in {"running", "terminated"}:
         return None
     return f"pod {pod.name} {_stage(pod, seen)}"

@@ -17,6 +17,7 @@ from heterotrain_operator.commands.plan import refusal_lines
 from heterotrain_operator.commands.synchronization import SynchronizationOptions
 from heterotrain_operator.local.report import synchronization_document
 from heterotrain_rpc import control_pb2
+from heterotrain_rpc.fields import given_fields
 
 app = typer.Typer(help="Show or change how the workers of a running job wait for each other.", no_args_is_help=True)
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Name of a running job on this machine.")]
@@ -58,7 +59,7 @@ def set_(  # noqa: PLR0917  # a command: its options are given by name
     everything granted before is committed.
     """
     state = state_of(job)
-    now = from_fields({field.name: value for field, value in state.synchronization.wanted.ListFields()})
+    now = from_fields(given_fields(state.synchronization.wanted))
     options = SynchronizationOptions(
         mode=mode or now.mode, staleness_bound=staleness_bound, delay_window=delay_window, dssp=dssp,
         discount=discount, normalization=normalization, backup=backup,
@@ -103,7 +104,7 @@ def changed(now: SyncSettings, options: SynchronizationOptions) -> SyncSettings:
 
 def lines(state: control_pb2.SynchronizationState) -> list[str]:
     """Mode and bounds in words, then the staleness seen."""
-    wanted = from_fields({field.name: value for field, value in state.wanted.ListFields()}).synchronization()
+    wanted = from_fields(given_fields(state.wanted)).synchronization()
     found = [describe(wanted)]
     if state.mode != wanted.mode:
         found.append(f"still {state.mode}, until everything granted before is committed")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from heterotrain_api.info_collection import COLLECTION_KIND
+from heterotrain_api.info_rules import PROCESSING_KIND
 from heterotrain_api.rule_conditions import RuleReason
 
 SPEED_SECONDS: Final = 10.0
@@ -18,6 +21,10 @@ class RuleKind(StrEnum):
 
     COLLECT = "collect"
     PROCESS = "process"
+
+
+KINDS: Final[Mapping[RuleKind, str]] = {RuleKind.COLLECT: COLLECTION_KIND, RuleKind.PROCESS: PROCESSING_KIND}
+"""As manifests name them."""
 
 
 @dataclass(slots=True)

@@ -29,6 +29,7 @@ from heterotrain_operator.job.failures import fills
 from heterotrain_operator.job.slots import Slot
 from heterotrain_operator.job.view import View
 from heterotrain_rpc import control_pb2
+from heterotrain_rpc.fields import given_fields
 
 _PHASES: Final = {
     control_pb2.WORKER_PHASE_ABSENT: WorkerPhase.ABSENT,
@@ -110,7 +111,7 @@ def synchronization(state: control_pb2.JobState, old: SynchronizationStatus) -> 
 
 def _words(wanted: control_pb2.Synchronization) -> str:
     try:
-        return describe(from_fields({field.name: value for field, value in wanted.ListFields()}).synchronization())
+        return describe(from_fields(given_fields(wanted)).synchronization())
     except ValueError:  # of a newer version
         return one_line(wanted.mode)
 

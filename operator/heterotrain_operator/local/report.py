@@ -17,6 +17,7 @@ from heterotrain_operator.local.cause import Cause
 from heterotrain_operator.local.progress import waiting_seconds
 from heterotrain_operator.local.watch import HistoryPoint
 from heterotrain_rpc import control_pb2
+from heterotrain_rpc.fields import given_fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +157,7 @@ def synchronization_document(state: control_pb2.SynchronizationState) -> dict[st
 def _bound(wanted: control_pb2.Synchronization) -> int | None:
     if not wanted.mode:
         return None
-    return from_fields({field.name: value for field, value in wanted.ListFields()}).synchronization().bound
+    return from_fields(given_fields(wanted)).synchronization().bound
 
 
 def _event(event: control_pb2.Event) -> dict[str, Any]:

@@ -73,6 +73,21 @@ class RuleDesk(Protocol):
         """Take a rule away; of this generation, if one is given. Raises as `replace`."""
 
 
+def checked_rule(service: InfoService, kind: RuleKind, name: str, spec: object, no_commands: str | None) -> Rule:
+    """A rule from its spec; raises `InvalidManifestError` with all that is wrong with it among the other rules.
+
+    `no_commands`: why its source must be no command; `None`: it may be one.
+    """
+    rule = rule_from_spec(kind, name, spec)
+    if isinstance(rule, ProcessingRule):
+        reason = service.engine.refusal(compile_processing(rule))
+        if reason is not None:
+            raise InvalidManifestError([Fault("spec", reason)])
+    elif rule.spec.source.command is not None and no_commands is not None:
+        raise InvalidManifestError([Fault("spec.source.command", no_commands)])
+    return rule
+
+
 class LocalDesk:
     """Rules in memory: those of a file at first, then what the API makes of them. A change is in force at once."""
 
@@ -123,14 +138,7 @@ class LocalDesk:
         return present
 
     def _checked(self, kind: RuleKind, name: str, spec: object) -> Rule:
-        rule = rule_from_spec(kind, name, spec)
-        if isinstance(rule, ProcessingRule):
-            reason = self._service.engine.refusal(compile_processing(rule))
-            if reason is not None:
-                raise InvalidManifestError([Fault("spec", reason)])
-        elif rule.spec.source.command is not None and not self._allow_commands:
-            raise InvalidManifestError([Fault("spec.source.command", _NO_COMMANDS)])
-        return rule
+        return checked_rule(self._service, kind, name, spec, None if self._allow_commands else _NO_COMMANDS)
 
     def _keep(self, rule: Rule, generation: int) -> RuleView:
         metadata = rule.metadata.model_copy(update={"generation": generation})

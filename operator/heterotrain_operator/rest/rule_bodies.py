@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from heterotrain_api.contract import API_VERSION
-from heterotrain_api.info_collection import COLLECTION_KIND
-from heterotrain_api.info_rules import PROCESSING_KIND
 from heterotrain_api.validation import Fault
-from heterotrain_operator.info.rule_state import RuleKind
+from heterotrain_operator.info.rule_state import KINDS, RuleKind
 from heterotrain_operator.rest.errors import invalid
 
-KINDS: Final[Mapping[RuleKind, str]] = {RuleKind.COLLECT: COLLECTION_KIND, RuleKind.PROCESS: PROCESSING_KIND}
 _FIELDS: Final = ("apiVersion", "kind", "metadata", "name", "generation", "spec", "status")
 _MAX_GENERATION: Final = 2**53
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request, Response
 
 from heterotrain_api.validation import InvalidManifestError
-from heterotrain_operator.info.rule_state import RuleKind, RuleState
+from heterotrain_operator.info.rule_state import KINDS, RuleKind, RuleState
 from heterotrain_operator.info.rule_status import status_of
 from heterotrain_operator.rest.access import Verb, about_rules
 from heterotrain_operator.rest.bodies import read_json
@@ -25,7 +25,7 @@ from heterotrain_operator.rest.errors import Code, RestError, invalid, invalid_f
 from heterotrain_operator.rest.models import DeleteParameters, Page, PutParameters, RuleDocument, RuleName, Rules
 from heterotrain_operator.rest.operations import errors, rule_body
 from heterotrain_operator.rest.reading import page_of
-from heterotrain_operator.rest.rule_bodies import KINDS, given_rule
+from heterotrain_operator.rest.rule_bodies import given_rule
 
 router: Final = APIRouter(prefix="/v1/rules", tags=["rules"])
 

@@ -17,7 +17,8 @@ from torch import nn
 
 from heterotrain.manifest import describe_model
 from heterotrain.ps import export
-from heterotrain.ps.export import Connect, Exporter, replacing
+from heterotrain.ps.export import Exporter, replacing
+from heterotrain.ps.pulling import Connect
 from heterotrain.transport.base import (
     Part,
     PullStatus,

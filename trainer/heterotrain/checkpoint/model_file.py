@@ -5,7 +5,6 @@ https://github.com/huggingface/safetensors#format
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from heterotrain.checkpoint.shard_file import encode_entries
 from heterotrain_core.layout import DTYPE_BYTES, Layout, TensorKind
 
 
@@ -59,9 +59,7 @@ def file_header(layout: Layout, metadata: dict[str, str]) -> bytes:
                 raise ValueError(f"a tensor cannot be called `{name}` in a safetensors file")
             offsets = [offset + shift, offset + shift + tensor.num_bytes]
             entries[name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": offsets}
-    text = json.dumps(entries, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
+    return encode_entries(entries)
 
 
 @contextmanager

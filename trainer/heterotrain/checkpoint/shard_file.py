@@ -7,6 +7,7 @@ state without dimensions (a step count) belongs to the whole tensor. https://git
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,10 +31,7 @@ class Entry(NamedTuple):
     @property
     def num_elements(self) -> int:
         """Product of the shape."""
-        count = 1
-        for n in self.shape:
-            count *= n
-        return count
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +63,13 @@ def state_name(key: str, tensor: str) -> str:
     return f"state/{key}/{tensor}"
 
 
+def encode_entries(entries: Mapping[str, object]) -> bytes:
+    """What precedes the tensors in a safetensors file: the length, then `entries` as JSON, padded to 8 bytes."""
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return LENGTH.pack(len(text)) + text
+
+
 def encode_header(
     tensors: Sequence[tuple[str, str, tuple[int, ...]]], starts: Mapping[str, int]
 ) -> tuple[bytes, Header]:
@@ -80,16 +85,15 @@ def encode_header(
         described[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [offset, offset + num_bytes]}
         sizes.append((name, dtype, shape, offset))
         offset += num_bytes
-    text = json.dumps(described, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    base = LENGTH.size + len(text)
+    before = encode_entries(described)
+    base = len(before)
     entries = {
         name: Entry(
             dtype, shape, base + begin, base + begin + Entry(dtype, shape, 0, 0).num_elements * DTYPE_BYTES[dtype]
         )
         for name, dtype, shape, begin in sizes
     }
-    return LENGTH.pack(len(text)) + text, Header(entries, dict(starts))
+    return before, Header(entries, dict(starts))
 
 
 def header_bytes(first: bytes | bytearray | memoryview, file_bytes: int) -> int:

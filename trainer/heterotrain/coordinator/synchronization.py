@@ -10,6 +10,7 @@ from heterotrain_core.run_state import SynchronizationView
 from heterotrain_core.sync_settings import from_fields, settings_of, to_fields
 from heterotrain_core.synchronization import Synchronization
 from heterotrain_rpc import control_pb2
+from heterotrain_rpc.fields import given_fields
 
 
 def of_config(config: SynchronizationConfig) -> Synchronization:
@@ -19,7 +20,7 @@ def of_config(config: SynchronizationConfig) -> Synchronization:
 
 def of_message(message: control_pb2.Synchronization) -> Synchronization:
     """As a plan carries it."""
-    return from_fields({field.name: value for field, value in message.ListFields()}).synchronization()
+    return from_fields(given_fields(message)).synchronization()
 
 
 def message_of(value: Synchronization) -> control_pb2.Synchronization:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import mmap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,10 +17,10 @@ from heterotrain.checkpoint.disk import Disk
 from heterotrain.checkpoint.folder import Checkpoint, CheckpointFolder, Found, UnusableError, find
 from heterotrain.checkpoint.manifest import Manifest
 from heterotrain.checkpoint.state import Source, Unpacker, read_header
+from heterotrain.ps.pulling import PIECE_BYTES, Connect, pull
 from heterotrain.ps.store import ShardStore
 from heterotrain.transport.base import (
     Part,
-    PullStatus,
     RefusedError,
     TensorClient,
     TransportError,
@@ -32,14 +32,7 @@ from heterotrain_rpc import shard_pb2
 
 _log = logging.getLogger(__name__)
 
-PIECE_BYTES: Final = 1 << 26
-"""Bytes held at once of what another shard sends."""
-ATTEMPTS: Final = 3
-"""Of one piece, when the connection breaks."""
-PIECE_SECONDS: Final = 120.0
-
-Connect = Callable[[int], TensorClient]
-"""Makes the connection to a shard."""
+NOT_OFFERED: Final = "the other shard does not offer it"
 
 
 class Checkpoints:
@@ -179,7 +172,7 @@ class Captured:
         try:
             for start in range(0, size, PIECE_BYTES):
                 piece = scratch[: min(PIECE_BYTES, size - start)]
-                pull(client, self.term, capture, Part(start, piece))
+                pull(client, self.term, capture, Part(start, piece), missing=NOT_OFFERED)
                 yield piece
         finally:
             client.close()
@@ -216,21 +209,7 @@ class RemoteSource:
         """See `Source.read`; raises `RefusedError`, `TransportError`."""
         for start in range(0, len(memory), PIECE_BYTES):
             piece = memory[start : start + PIECE_BYTES]
-            pull(self._client, self._term, file_version(file), Part(offset + start, piece))
-
-
-def pull(client: TensorClient, term: int, version: int, part: Part) -> None:
-    """Receive a part of what another shard offers; again if the connection breaks. Raises as `TensorClient.pull`."""
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            status = client.pull(term, version, [part], wait_seconds=PIECE_SECONDS / 2, timeout_seconds=PIECE_SECONDS)
-        except TransportError:
-            if attempt == ATTEMPTS:
-                raise
-        else:
-            if status is not PullStatus.DONE:
-                raise RefusedError("the other shard does not offer it")
-            return
+            pull(self._client, self._term, file_version(file), Part(offset + start, piece), missing=NOT_OFFERED)
 
 
 def checkpoint_path(output: str, folder: str, own: Path | None) -> Path:

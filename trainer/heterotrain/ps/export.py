@@ -8,26 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from heterotrain.checkpoint.model_file import Stretch, file_header, replacing, stretches
+from heterotrain.ps.pulling import PIECE_BYTES, PIECE_SECONDS, Connect, pull
 from heterotrain.ps.store import ShardStore
 from heterotrain.ps.values import ShardSpec
-from heterotrain.transport.base import Part, PullStatus, RefusedError, TensorClient, TransportError
+from heterotrain.transport.base import Part, RefusedError, TensorClient
 from heterotrain_core.layout import Layout, make_layout
 
 FORMAT_VERSION: Final = 1
-PIECE_BYTES: Final = 1 << 26
-"""Bytes held at once of what other shards send."""
-ATTEMPTS: Final = 3
-"""Of one piece, when the connection breaks."""
-
-Connect = Callable[[int], TensorClient]
-"""Makes the connection to a shard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +40,7 @@ class Exporter:
     store: ShardStore
     job_name: str
     job_uid: str
-    timeout_seconds: float = 120.0
+    timeout_seconds: float = PIECE_SECONDS
     """For one piece from another shard."""
 
     def export(self, spec: ShardSpec, version: int, path: Path, connect: Connect) -> Exported:
@@ -88,22 +82,15 @@ class Exporter:
                     stack.callback(clients[span.shard].close)
                 for start in range(0, span.num_bytes, PIECE_BYTES):
                     piece = scratch[: min(PIECE_BYTES, span.num_bytes - start)]
-                    self._pull(clients[span.shard], spec.term, version, Part(span.offset + start, piece))
+                    pull(
+                        clients[span.shard],
+                        spec.term,
+                        version,
+                        Part(span.offset + start, piece),
+                        missing=f"version {version} is not published on all shards",
+                        timeout_seconds=self.timeout_seconds,
+                    )
                     yield piece
-
-    def _pull(self, client: TensorClient, term: int, version: int, part: Part) -> None:
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                status = client.pull(
-                    term, version, [part], wait_seconds=self.timeout_seconds / 2, timeout_seconds=self.timeout_seconds
-                )
-            except TransportError:
-                if attempt == ATTEMPTS:
-                    raise
-            else:
-                if status is not PullStatus.DONE:
-                    raise RefusedError(f"version {version} is not published on all shards")
-                return
 
     def _manifest(self, spec: ShardSpec, version: int, exported: Exported) -> dict[str, object]:
         return {

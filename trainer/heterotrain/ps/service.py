@@ -18,7 +18,8 @@ import grpc
 import grpc.aio
 
 from heterotrain.ps.checkpointing import Checkpoints
-from heterotrain.ps.export import Connect, Exported
+from heterotrain.ps.export import Exported
+from heterotrain.ps.pulling import Connect
 from heterotrain.ps.store import ShardStore
 from heterotrain.ps.values import CommitOrder, GradientName, ShardSpec
 from heterotrain.tensor_messages import tensor_of

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from heterotrain_api.contract import API_VERSION
-from heterotrain_api.crd import COLLECTION, PROCESSING
-from heterotrain_api.info_rules import ProcessingRule
 from heterotrain_api.validation import Fault, InvalidManifestError
 from heterotrain_operator.errors import ApiError, ApiUnreachableError
 from heterotrain_operator.info.cluster.book import RuleBook, view
 from heterotrain_operator.info.cluster.door import RuleKube
 from heterotrain_operator.info.loop import InfoService
-from heterotrain_operator.info.rule_state import RuleKind
-from heterotrain_operator.info.rules import compile_processing, rule_from_spec
+from heterotrain_operator.info.rule_state import KINDS, RuleKind
 from heterotrain_operator.kube import Json
 from heterotrain_operator.rest.desk import (
     DeskUnavailableError,
@@ -22,11 +20,11 @@ from heterotrain_operator.rest.desk import (
     NoSuchRuleError,
     RuleExistsError,
     RuleView,
+    checked_rule,
 )
 
 ATTEMPTS: Final = 5
 """At a write: the status of a rule is written too, which makes what was read an old version."""
-KINDS: Final = {RuleKind.COLLECT: COLLECTION.kind, RuleKind.PROCESS: PROCESSING.kind}
 NO_COMMANDS: Final = "commands are not run in a cluster"
 
 
@@ -51,20 +49,19 @@ class ClusterDesk:
         """See `RuleDesk`."""
         self._check(kind, name, spec)
         manifest = {"apiVersion": API_VERSION, "kind": KINDS[kind], "metadata": {"name": name}, "spec": spec}
-        try:
-            made = await self._kube.create_rule(kind, manifest)
-        except ApiError as error:
-            if error.reason == "AlreadyExists":
-                raise RuleExistsError from error
-            raise _refusal(error) from error
-        except ApiUnreachableError as error:
-            raise DeskUnavailableError("the API server does not answer") from error
+        with _desk_errors():
+            try:
+                made = await self._kube.create_rule(kind, manifest)
+            except ApiError as error:
+                if error.reason == "AlreadyExists":
+                    raise RuleExistsError from error
+                raise
         self._book.saw(kind, made)
         return view(kind, made)
 
     async def replace(self, kind: RuleKind, name: str, spec: object, generation: int) -> RuleView:
         """See `RuleDesk`. The same spec again changes nothing."""
-        try:
+        with _desk_errors():
             for _ in range(ATTEMPTS):
                 present = await self._present(kind, name, generation)
                 self._check(kind, name, spec)
@@ -76,15 +73,11 @@ class ClusterDesk:
                     raise
                 self._book.saw(kind, changed)
                 return view(kind, changed)
-        except ApiError as error:
-            raise _refusal(error) from error
-        except ApiUnreachableError as error:
-            raise DeskUnavailableError("the API server does not answer") from error
         raise DeskUnavailableError("the rule is written by others all the time")
 
     async def delete(self, kind: RuleKind, name: str, generation: int | None) -> None:
         """See `RuleDesk`."""
-        try:
+        with _desk_errors():
             for _ in range(ATTEMPTS):
                 present = await self._present(kind, name, generation)
                 try:
@@ -97,10 +90,6 @@ class ClusterDesk:
                     raise
                 self._book.gone(kind, present)
                 return
-        except ApiError as error:
-            raise _refusal(error) from error
-        except ApiUnreachableError as error:
-            raise DeskUnavailableError("the API server does not answer") from error
         raise DeskUnavailableError("the rule is written by others all the time")
 
     async def _present(self, kind: RuleKind, name: str, generation: int | None) -> Json:
@@ -113,13 +102,18 @@ class ClusterDesk:
 
     def _check(self, kind: RuleKind, name: str, spec: object) -> None:
         """All that is wrong, at once and in our words; the API server would say the same."""
-        rule = rule_from_spec(kind, name, spec)
-        if isinstance(rule, ProcessingRule):
-            reason = self._service.engine.refusal(compile_processing(rule))
-            if reason is not None:
-                raise InvalidManifestError([Fault("spec", reason)])
-        elif rule.spec.source.command is not None:
-            raise InvalidManifestError([Fault("spec.source.command", NO_COMMANDS)])
+        checked_rule(self._service, kind, name, spec, NO_COMMANDS)
+
+
+@contextmanager
+def _desk_errors() -> Iterator[None]:
+    """What the API server refuses or leaves unanswered, as a desk says it."""
+    try:
+        yield
+    except ApiError as error:
+        raise _refusal(error) from error
+    except ApiUnreachableError as error:
+        raise DeskUnavailableError("the API server does not answer") from error
 
 
 def _refusal(error: ApiError) -> Exception:

@@ -18,7 +18,7 @@ from heterotrain_api.info_collection import COLLECTION_PLURAL
 from heterotrain_api.info_rules import PROCESSING_PLURAL
 from heterotrain_operator.errors import ApiError, ApiUnreachableError
 from heterotrain_operator.info.rule_state import RuleKind
-from heterotrain_operator.kube import FIELD_MANAGER, PAGE, Json, Kube, _error, _parse, _Request
+from heterotrain_operator.kube import FIELD_MANAGER, Json, Kube, _error, _parse, _Request
 from heterotrain_operator.metrics import Metrics
 
 PACKS_MANAGER: Final = "heterotrain-packs"
@@ -57,15 +57,12 @@ class RuleKube(Kube):
     async def list_rules(self, kind: RuleKind) -> tuple[list[Json], str]:
         """All rules of a kind, and the version that a watch goes on from."""
         items: list[Json] = []
-        page: tuple[tuple[str, str], ...] = (("limit", str(PAGE)),)
-        while True:
-            answer = await self._send(_Request("list", PLURALS[kind], self._path(kind), page))
-            said = {"apiVersion": answer["apiVersion"], "kind": answer["kind"].removesuffix("List")}
-            items += [{**said, **item} for item in answer.get("items") or []]
-            token = answer["metadata"].get("continue")
-            if not token:
-                return items, answer["metadata"]["resourceVersion"]
-            page = (("limit", str(PAGE)), ("continue", token))
+        version = ""
+        async for page in self._pages(PLURALS[kind], self._path(kind)):
+            said = {"apiVersion": page["apiVersion"], "kind": page["kind"].removesuffix("List")}
+            items += [{**said, **item} for item in page.get("items") or []]
+            version = page["metadata"]["resourceVersion"]
+        return items, version
 
     async def watch_rules(self, kind: RuleKind, version: str) -> AsyncIterator[tuple[str, Json]]:
         """What happens to the rules after `version`: ``ADDED``, ``MODIFIED`` or ``DELETED``, and the rule.

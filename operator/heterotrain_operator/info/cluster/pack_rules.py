@@ -19,13 +19,13 @@ from heterotrain_operator.errors import ApiError
 from heterotrain_operator.info.cluster.book import RuleBook
 from heterotrain_operator.info.cluster.door import PLURALS, RuleKube
 from heterotrain_operator.info.packs import pack_text
-from heterotrain_operator.info.rule_state import RuleKind
+from heterotrain_operator.info.rule_state import KINDS, RuleKind
 
 logger = logging.getLogger(__name__)
 
 PACK_LABEL: Final = f"{GROUP}/pack"
 """On each rule that came with the operator: the pack's name."""
-KIND_OF: Final = {"CollectionRule": RuleKind.COLLECT, "ProcessingRule": RuleKind.PROCESS}
+KIND_OF: Final = {name: kind for kind, name in KINDS.items()}
 
 Document = Mapping[str, Any]
 Key = tuple[RuleKind, str]
