@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from importlib.metadata import EntryPoint, version
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -25,6 +25,7 @@ def make_app(others: Iterable[EntryPoint] = ()) -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
+    app.callback()(options)
     app.command()(run_commands.run)
     app.command()(run_commands.validate)
     app.command(name="list")(jobs.list_jobs)
@@ -47,6 +48,20 @@ def make_app(others: Iterable[EntryPoint] = ()) -> typer.Typer:
 def show_version() -> None:
     """Print the version."""
     typer.echo(f"heterotrain {version('heterotrain')}")
+
+
+def _version_asked(asked: bool) -> None:
+    if asked:
+        show_version()
+        raise typer.Exit
+
+
+def options(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_version_asked, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options that go before a command."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -170,7 +170,11 @@ def checkpoint(
     namespace: NamespaceOption = None,
     context: ContextOption = None,
 ) -> None:
-    """Write the parameters as they are now beside the final model."""
+    """Write the whole state of the training now, as a checkpoint, and print its folder.
+
+    Parameters, optimizer, place in the data and plan: `heterotrain run --resume FOLDER` goes on from it, `heterotrain
+    export` makes a model of it. Of a job on a cluster it lies below the output volume.
+    """
     place = Place(namespace, context)
     if place.given:
         remote().command(place, job, "checkpoint", timeout_seconds=timeout)

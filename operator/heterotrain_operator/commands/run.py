@@ -21,6 +21,7 @@ from heterotrain_operator.job.trainer_config import backoff_limit, worker_config
 from heterotrain_operator.local.decide import Limits
 from heterotrain_operator.local.job_folder import JobFolder
 from heterotrain_operator.local.manifest import LoadedJob, ManifestError, load_job, without_meaning_here
+from heterotrain_operator.local.packages import missing_for_training
 from heterotrain_operator.local.process_plan import ProcessPlan
 from heterotrain_operator.local.progress import Display, Style, make_console, make_display
 from heterotrain_operator.local.registry import JobRunningError, Registry, home
@@ -76,6 +77,9 @@ def run(  # noqa: PLR0917  # a command: its options are given by name
     far is saved).
     """
     loaded = _load(manifest, overrides or [])
+    missing = missing_for_training()
+    if missing is not None:
+        raise CommandError(missing)
     registry = Registry(home(os.environ))
     name = loaded.job.metadata.name
     spec = loaded.job.spec

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import os
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, version
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +103,33 @@ def test_overrides_come_before_the_check(tmp_path: Path, capsys: pytest.CaptureF
     path = broken_job(tmp_path, spec__globalBatchSize=0)
     assert call(capsys, "validate", str(path), "--set", "spec.globalBatchSize=16")[0] == 0
     assert load_job(path, ["spec.globalBatchSize=16", "spec.workers.cpu.replicas=3"]).job.spec.workers[0].replicas == 3
+
+
+def test_a_run_without_the_trainers_packages_starts_nothing_and_names_the_extra(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HETEROTRAIN_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("heterotrain_operator.local.packages.TRAINER_PACKAGES", ("numpy", "no_such_torch"))
+    job = write_job(tmp_path)
+    words = (
+        "running a job on this machine needs the package no_such_torch, which is not installed: "
+        "pip install 'heterotrain[trainer]'\n"
+    )
+    assert call(capsys, "run", str(job)) == (1, words)
+    assert list(tmp_path.iterdir()) == [job]
+    assert call(capsys, "validate", str(job))[0] == 0, "a check needs none of them"
+
+
+def test_the_version_is_an_option_and_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    words = f"heterotrain {version('heterotrain')}\n"
+    assert (call(capsys, "--version"), call(capsys, "version")) == ((0, words), (0, words))
+
+
+def test_the_help_of_checkpoint_says_that_the_whole_state_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+    code, output = call(capsys, "checkpoint", "--help")
+    assert code == 0
+    assert "Parameters, optimizer, place in the data and plan" in " ".join(output.split())
 
 
 @pytest.mark.parametrize(
