@@ -62,13 +62,28 @@ def test_a_training_job_is_listed_shown_and_given_new_shares(
         code, words = call("plan", "set", "fashion", "cpu-0=9")
         assert (code, words) == (1, "the plan was refused; nothing changed\nthe coordinator: the sum is 9\n")
 
-        assert [list(plan.shares) for plan in running.coordinator.plans] == [
+        assert [list(plan.shares) for plan in running.coordinator.plans[:2]] == [
             [
                 control_pb2.PlanShare(worker="cpu-0", samples=9),
                 control_pb2.PlanShare(worker="cpu-1", samples=33, micro_batch=3),
             ],
             [control_pb2.PlanShare(worker="cpu-0", samples=9)],
         ]
+
+        running.coordinator.verdict = control_pb2.PlanVerdict(accepted=True, generation=3, effective_round=41)
+        assert call("sync", "set", "fashion", "--mode", "SSP", "--staleness-bound", "8") == (
+            0,
+            "plan 3 is in force from round 41: SSP, at most 8 iterations ahead\n",
+        )
+        wanted = running.coordinator.plans[-1].synchronization
+        assert (wanted.mode, wanted.staleness_bound) == ("SSP", 8)
+        code, words = call("sync", "set", "fashion", "--dssp", "1,2")
+        assert code == 1
+        assert words.startswith(
+            "the change was refused; nothing changed\nsynchronization.dssp: must be left out unless mode is DSSP"
+        )
+        code, words = call("sync", "show", "fashion")
+        assert (code, words.startswith("BSP\nbound in force: 0; ")) == (0, True), words
 
         running.coordinator.reply = control_pb2.CommandReply(accepted=True, path="/output/c-1")
         assert call("checkpoint", "fashion") == (0, "checkpoint was accepted: /output/c-1\n")

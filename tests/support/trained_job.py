@@ -43,6 +43,9 @@ def training(version: int) -> control_pb2.JobState:
         workers=workers,
         plan=control_pb2.PlanState(generation=1, shares=shares),
         shards=1,
+        synchronization=control_pb2.SynchronizationState(
+            mode="BSP", wanted=control_pb2.Synchronization(mode="BSP"), bound_in_force=0
+        ),
     )
 
 

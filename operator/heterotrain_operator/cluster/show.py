@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from heterotrain_api.status import HeteroTrainJobStatus, WorkerRow
+from heterotrain_api.status import HeteroTrainJobStatus, SynchronizationStatus, WorkerRow
 from heterotrain_operator.cluster.asking import state_of
 
 
@@ -60,6 +60,19 @@ def plan_line(status: HeteroTrainJobStatus) -> str:
     if not plan.generation:
         return "no plan yet"
     return f"plan {plan.generation}, in force from round {plan.effective_round}: {plan.reason or 'the start shares'}"
+
+
+def synchronization_lines(status: SynchronizationStatus) -> list[str]:
+    """Mode and bounds in words, what is not in force yet, and the staleness seen."""
+    if not status.mode:
+        return ["the coordinator has not said how the workers wait for each other"]
+    wanted = status.wanted or status.mode
+    lines = [wanted]
+    if wanted.partition(",")[0] != status.mode:
+        lines.append(f"still {status.mode}, until everything granted before is committed")
+    bound = "none" if status.staleness_bound is None else status.staleness_bound
+    seen = f"at most {status.largest_staleness} versions stale, {status.mean_staleness_milli / 1000:g} on average"
+    return [*lines, f"bound in force: {bound}; gradients were {seen}"]
 
 
 def job_document(job: Mapping[str, Any]) -> dict[str, Any]:

@@ -64,6 +64,31 @@ def set_plan(
     typer.echo(answer.message)
 
 
+def show_sync(place: Place, name: str, *, as_json: bool) -> None:
+    """``sync show``."""
+
+    async def work() -> Mapping[str, Any]:
+        async with _job(place, name) as (_, job):
+            return job
+
+    job = _run(work())
+    if as_json:
+        typer.echo(json.dumps((job.get("status") or {}).get("synchronization") or {}, indent=2))
+        return
+    for line in words.synchronization_lines(words.status_of(job).synchronization):
+        typer.echo(line)
+
+
+def set_sync(place: Place, name: str, change: Mapping[str, Any], *, reason: str, timeout_seconds: float) -> None:
+    """``sync set``: prints the verdict; raises `CommandError` if it was refused or did not come."""
+    request_id = _new_id()
+    text = plan_request(request_id, reason=reason, synchronization=change)
+    answer, _ = _ask(place, name, Wish(Annotation.PLAN_REQUEST, request_id, text), timeout_seconds)
+    if not answer.accepted:
+        raise CommandError(f"the change was refused; nothing changed\n{answer.message}")
+    typer.echo(answer.message)
+
+
 def command(place: Place, name: str, word: str, *, worker: str = "", timeout_seconds: float) -> None:
     """``drain`` and ``checkpoint``: prints what was done."""
     request_id = _new_id()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
 
@@ -50,6 +50,14 @@ class Remote(Protocol):
         timeout_seconds: float,
     ) -> None:
         """``plan set``."""
+
+    def show_sync(self, place: Place, name: str, *, as_json: bool) -> None:
+        """``sync show``."""
+
+    def set_sync(
+        self, place: Place, name: str, change: Mapping[str, Any], *, reason: str, timeout_seconds: float
+    ) -> None:
+        """``sync set``."""
 
     def command(self, place: Place, name: str, word: str, *, worker: str = "", timeout_seconds: float) -> None:
         """``drain``, ``checkpoint``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,19 +13,29 @@ from heterotrain_core.sync_settings import SyncSettings, from_fields, settings_o
 from heterotrain_core.synchronization import SyncMode, describe
 from heterotrain_operator.commands.connect import coordinator_of, patience, state_of
 from heterotrain_operator.commands.errors import CommandError
+from heterotrain_operator.commands.place import ContextOption, NamespaceOption, Place, remote
 from heterotrain_operator.commands.plan import refusal_lines
-from heterotrain_operator.commands.synchronization import SynchronizationOptions
+from heterotrain_operator.commands.synchronization import SynchronizationOptions, change_of
 from heterotrain_operator.local.report import synchronization_document
 from heterotrain_rpc import control_pb2
 from heterotrain_rpc.fields import given_fields
 
 app = typer.Typer(help="Show or change how the workers of a running job wait for each other.", no_args_is_help=True)
-JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Name of a running job on this machine.")]
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Name of a running job.")]
 
 
 @app.command()
-def show(job: JobArgument, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Show the mode, the bound in force and how stale gradients have been."""
+def show(
+    job: JobArgument,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
+) -> None:
+    """Show the mode, the bound in force and how stale gradients were. Of a job on a cluster: as its status says."""
+    place = Place(namespace, context)
+    if place.given:
+        remote().show_sync(place, job, as_json=as_json)
+        return
     state = state_of(job).synchronization
     if as_json:
         typer.echo(json.dumps(synchronization_document(state), indent=2))
@@ -52,12 +62,21 @@ def set_(  # noqa: PLR0917  # a command: its options are given by name
     backup: Annotated[int | None, typer.Option(metavar="K", help="Backup: workers not waited for.")] = None,
     reason: Annotated[str, typer.Option(help="Kept with the plan, for whoever reads it later.")] = "set by the user",
     timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for the workers' agreement.")] = 60.0,
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
 ) -> None:
     """Change mode, bound or window: agreed by all workers as a plan, or refused with the reason (exit code 1).
 
     What is not given stays. A lowered bound is in force when the gradients beyond it are in; another mode begins when
     everything granted before is committed.
     """
+    place = Place(namespace, context)
+    if place.given:
+        _set_remotely(
+            place, job, reason, timeout, mode=mode, staleness_bound=staleness_bound, delay_window=delay_window,
+            dssp=dssp, discount=discount, normalization=normalization, backup=backup,
+        )  # fmt: skip
+        return
     state = state_of(job)
     now = from_fields(given_fields(state.synchronization.wanted))
     options = SynchronizationOptions(
@@ -79,6 +98,17 @@ def set_(  # noqa: PLR0917  # a command: its options are given by name
     if not verdict.accepted:
         raise CommandError("\n".join(refusal_lines(verdict)))
     typer.echo(f"plan {verdict.generation}: {words}")
+
+
+def _set_remotely(place: Place, job: str, reason: str, timeout: float, **options: Any) -> None:
+    """The operator knows the mode in force: it completes what is given, or says what does not fit."""
+    try:
+        change = change_of(**options)
+    except ValueError as error:
+        raise CommandError(str(error), ExitCode.INVALID) from None
+    if not change:
+        raise CommandError("say what to change, for example --staleness-bound 1", ExitCode.INVALID)
+    remote().set_sync(place, job, change, reason=reason, timeout_seconds=timeout)
 
 
 def changed(now: SyncSettings, options: SynchronizationOptions) -> SyncSettings:

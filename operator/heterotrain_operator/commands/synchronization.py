@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from heterotrain_core.synchronization import (
     INVERSE,
@@ -78,6 +79,49 @@ class SynchronizationOptions:
             if value is not None and self.mode not in modes:
                 names = ", ".join(mode for mode in SyncMode if mode in modes)
                 raise ValueError(f"{option} means nothing in mode {self.mode}; it belongs to {names}")
+
+
+def change_of(
+    *,
+    mode: SyncMode | None = None,
+    staleness_bound: str | None = None,
+    delay_window: str | None = None,
+    dssp: str | None = None,
+    discount: str | None = None,
+    normalization: str | None = None,
+    backup: int | None = None,
+) -> dict[str, Any]:
+    """The options that are given, as fields of ``spec.synchronization``; whether they mean something in the mode says
+    who knows it. Raises `ValueError` for what cannot be read.
+    """
+    change: dict[str, Any] = {} if mode is None else {"mode": mode.value}
+    if staleness_bound is not None:
+        bound = _bound(staleness_bound)
+        change["stalenessBound"] = "None" if bound is None else bound
+    if delay_window is not None:
+        change["delayWindowMilliseconds"] = _milliseconds(_window(delay_window))
+    if dssp is not None:
+        lower, width = parse_pair("--dssp", dssp)
+        change["dssp"] = {"lower": _whole("--dssp", lower), "range": _whole("--dssp", width)}
+    if discount is not None:
+        parsed = _discount(discount, NO_DISCOUNT)
+        change["discount"] = parsed.kind.value
+        if parsed.kind is DiscountKind.POLYNOMIAL:
+            change["discountExponent"] = parsed.exponent
+    if normalization is not None:
+        change["normalization"] = _normalization(normalization).value
+    if backup is not None:
+        change["backupWorkers"] = backup
+    return change
+
+
+def _milliseconds(seconds: float | None) -> int | str:
+    if seconds is None:
+        return "None"
+    milliseconds = round(1000 * seconds)
+    if not math.isclose(milliseconds, 1000 * seconds, abs_tol=1e-6):
+        raise ValueError(f"--delay-window {seconds:g}: on a cluster write whole milliseconds, for example 0.02")
+    return milliseconds
 
 
 def parse_pair(option: str, text: str) -> tuple[float, float]:

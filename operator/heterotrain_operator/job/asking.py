@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from heterotrain_core.sync_settings import to_fields
 from heterotrain_operator.job.decision import ApplyPlan, SendCommand
 from heterotrain_operator.job.observed import Answer
+from heterotrain_operator.job.sync_change import words_of
 from heterotrain_rpc import control_pb2
 
 
 def as_plan(request: ApplyPlan) -> control_pb2.Plan:
-    """The plan; the coordinator numbers it and keeps the shares of workers that are not named."""
+    """The plan; the coordinator numbers it and keeps the shares of workers that are not named, and mode and bounds
+    where the request has none.
+    """
     shares = [
         control_pb2.PlanShare(worker=worker, samples=samples, micro_batch=request.micro_batches.get(worker))
         for worker, samples in request.shares.items()
     ]
-    return control_pb2.Plan(shares=shares, reason=request.reason)
+    wanted = request.synchronization
+    synchronization = None if wanted is None else control_pb2.Synchronization(**to_fields(wanted))  # type: ignore[arg-type]  # names fit
+    return control_pb2.Plan(shares=shares, reason=request.reason, synchronization=synchronization)
 
 
 def as_command(request: SendCommand) -> control_pb2.CommandRequest:
@@ -33,6 +39,8 @@ def verdict_answer(request: ApplyPlan, verdict: control_pb2.PlanVerdict) -> Answ
     """What became of a plan: from which round it is in force, or who refused it and why."""
     if verdict.accepted:
         message = f"plan {verdict.generation} is in force from round {verdict.effective_round}"
+        if request.synchronization is not None:
+            message += f": {words_of(request.synchronization)}"
         return Answer(request.request_id, True, message)
     refusals = [f"{refusal.worker or 'the coordinator'}: {refusal.reason}" for refusal in verdict.refusals]
     return Answer(request.request_id, False, "; ".join(refusals) or "the plan was refused without a reason")

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from heterotrain_core.sync_settings import SyncSettings
+
 
 @dataclass(frozen=True, slots=True)
 class MakeSecret:
@@ -53,6 +55,10 @@ class ApplyPlan:
     reason: str
     micro_batches: Mapping[str, int] = field(default_factory=dict)
     """Micro-batch of the workers that the request gives one for; each is in `shares` too."""
+    change: Mapping[str, Any] = field(default_factory=dict)
+    """Of mode and bounds, named as in ``spec.synchronization``, as asked for; empty: they stay."""
+    synchronization: SyncSettings | None = None
+    """What `change` comes to over what is in force: whole settings, for the coordinator."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,9 +154,11 @@ def _plan(view: View, new: HeteroTrainJobStatus) -> Iterator[JobEvent]:
         for row in new.workers
         if before.get(row.name, 0) != row.share
     ]
-    shares = names(changes) or "same shares"
+    was, wanted = view.status.synchronization.wanted, new.synchronization.wanted
+    mode = [f"{was} → {wanted}"] if was and was != wanted else []
+    what = "; ".join([*mode, names(changes) or ("" if mode else "same shares")]).strip("; ")
     why = f": {plan.reason}" if plan.reason else ""
-    message = f"plan {old.generation}→{plan.generation} from round {plan.effective_round}: {shares}{why}"
+    message = f"plan {old.generation}→{plan.generation} from round {plan.effective_round}: {what}{why}"
     yield event(Reason.PLAN_DERIVED if state.plan.derived else Reason.PLAN_AGREED, message)
 
 

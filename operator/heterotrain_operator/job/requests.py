@@ -1,6 +1,7 @@
 """What users ask of a running job: two annotations, one JSON object each, answered in the status. Pure.
 
-``heterotrain.io/plan-request``: ``{"id": "…", "shares": {"cpu-0": 96}, "microBatches": {"cpu-0": 32}, "reason": "…"}``.
+``heterotrain.io/plan-request``: ``{"id": "…", "shares": {"cpu-0": 96}, "microBatches": {"cpu-0": 32}, "reason": "…"}``,
+or ``"synchronization": {"mode": "SSP", "stalenessBound": 8}`` in place of shares or beside them.
 ``heterotrain.io/command``: ``{"id": "…", "command": "stop | checkpoint | drain", "worker": "cpu-0", "reason": "…"}``.
 
 The id is the user's, new for each request: an id that is answered is never looked at again. The operator does not
@@ -18,10 +19,13 @@ from typing import Any, Final, TypeAlias
 from heterotrain_api.conditions import one_line
 from heterotrain_api.contract import Annotation
 from heterotrain_api.status import MAX_REQUESTS, RequestAnswer
+from heterotrain_core.sync_settings import SyncSettings, from_fields
 from heterotrain_operator.job.decision import ApplyPlan, SendCommand
 from heterotrain_operator.job.judge import End
 from heterotrain_operator.job.outcome import State
+from heterotrain_operator.job.sync_change import changed, manifest_settings, read_change
 from heterotrain_operator.job.view import View
+from heterotrain_rpc.fields import given_fields
 
 Request: TypeAlias = ApplyPlan | SendCommand
 
@@ -53,10 +57,18 @@ class Desk:
         return next((r for r in self.send if isinstance(r, SendCommand) and r.command == "stop"), None)
 
 
-def plan_request(request_id: str, shares: Mapping[str, int], *, reason: str, micro_batches: Mapping[str, int]) -> str:
-    """The annotation's value that asks for new shares."""
-    value: dict[str, Any] = {"id": request_id, "shares": dict(shares), "reason": reason}
-    return json.dumps(value | ({"microBatches": dict(micro_batches)} if micro_batches else {}))
+def plan_request(
+    request_id: str,
+    shares: Mapping[str, int] | None = None,
+    *,
+    reason: str,
+    micro_batches: Mapping[str, int] | None = None,
+    synchronization: Mapping[str, Any] | None = None,
+) -> str:
+    """The annotation's value that asks for new shares, or for a change of mode or bounds."""
+    parts = {"shares": shares, "microBatches": micro_batches, "synchronization": synchronization}
+    given = {name: dict(part) for name, part in parts.items() if part}
+    return json.dumps({"id": request_id, **given, "reason": reason})
 
 
 def command_request(request_id: str, command: str, *, worker: str = "", reason: str = "") -> str:
@@ -79,11 +91,31 @@ def desk(view: View) -> Desk:
         if request_id in known:
             continue
         known.add(request_id)
-        if isinstance(parsed, MalformedRequestError):
-            answers.append(_answer(request_id, accepted=False, message=str(parsed)))
-        else:
-            send.append(parsed)
+        try:
+            if isinstance(parsed, MalformedRequestError):
+                raise parsed
+            send.append(_resolved(view, parsed))
+        except MalformedRequestError as error:
+            answers.append(_answer(request_id, accepted=False, message=str(error)))
     return Desk(tuple(send), _newest(answers, view))
+
+
+def _resolved(view: View, request: Request) -> Request:
+    """The request with what a change of synchronisation comes to now; raises `MalformedRequestError`."""
+    if not isinstance(request, ApplyPlan) or not request.change:
+        return request
+    try:
+        return replace(request, synchronization=changed(_in_force(view), request.change))
+    except ValueError as error:
+        raise MalformedRequestError(request.request_id, str(error)) from None
+
+
+def _in_force(view: View) -> SyncSettings:
+    """Mode and bounds as last asked for; before the coordinator says so, those of the manifest."""
+    told = None if view.state is None else view.state.synchronization.wanted
+    if told is not None and told.mode:
+        return from_fields(given_fields(told))
+    return SyncSettings() if view.job is None else manifest_settings(view.job.spec.synchronization)
 
 
 def closed(found: Desk, view: View, end: End | None) -> Desk:
@@ -131,14 +163,16 @@ def parse_plan(text: str) -> ApplyPlan:
     """Read a plan request; raises `MalformedRequestError`."""
     value, request_id = _object(text)
     shares = _amounts(value, "shares", request_id)
-    if not shares:
+    change = _change(value, request_id)
+    if not shares and not change:
         raise MalformedRequestError(request_id, 'shares must name at least one worker, as {"cpu-0": 96}')
     micro_batches = _amounts(value, "microBatches", request_id)
     strangers = sorted(set(micro_batches) - set(shares))
     if strangers:
         message = f"microBatches: {', '.join(strangers)} must be in shares too"
         raise MalformedRequestError(request_id, message)
-    return ApplyPlan(request_id, shares, _text(value, "reason", request_id) or "asked for by a user", micro_batches)
+    reason = _text(value, "reason", request_id) or "asked for by a user"
+    return ApplyPlan(request_id, shares, reason, micro_batches, change)
 
 
 def parse_command(text: str) -> SendCommand:
@@ -151,6 +185,15 @@ def parse_command(text: str) -> SendCommand:
     if (command == "drain") != bool(worker):
         raise MalformedRequestError(request_id, "worker must be given with the command drain, and with no other")
     return SendCommand(request_id, command, worker, _text(value, "reason", request_id))
+
+
+def _change(value: Mapping[str, Any], request_id: str) -> Mapping[str, Any]:
+    if value.get("synchronization") is None:
+        return {}
+    try:
+        return read_change(value["synchronization"])
+    except ValueError as error:
+        raise MalformedRequestError(request_id, str(error)) from None
 
 
 def _object(text: str) -> tuple[Mapping[str, Any], str]:

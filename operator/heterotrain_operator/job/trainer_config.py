@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from heterotrain_api.contract import Env, worker_name
 from heterotrain_api.trainer_config import (
@@ -130,7 +130,12 @@ def _stop(spec: HeteroTrainJobSpec) -> StopConfig:
 
 def _synchronization(wanted: Synchronization) -> SynchronizationConfig:
     """What the manifest leaves out keeps the default of `SynchronizationConfig`."""
-    given: dict[str, object] = {"mode": wanted.mode.value}
+    return SynchronizationConfig.model_validate(synchronization_settings(wanted))
+
+
+def synchronization_settings(wanted: Synchronization) -> dict[str, Any]:
+    """What the manifest gives, under the names of `SynchronizationConfig`; `None` is no limit."""
+    given: dict[str, Any] = {"mode": wanted.mode.value}
     if wanted.staleness_bound is not None:
         given["staleness_bound"] = _limit(wanted.staleness_bound)
     if wanted.delay_window_milliseconds is not None:
@@ -149,7 +154,7 @@ def _synchronization(wanted: Synchronization) -> SynchronizationConfig:
         given |= {"dssp_lower": wanted.dssp.lower, "dssp_range": wanted.dssp.range}
     if wanted.backup_workers is not None:
         given["backup_workers"] = wanted.backup_workers
-    return SynchronizationConfig.model_validate(given)
+    return given
 
 
 def _limit(value: int | str) -> int | None:

@@ -2,8 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from heterotrain_api.status import WorkerRow
-from heterotrain_operator.cluster.show import headline, job_document, plan_line, share_text, status_of
+from heterotrain_api.status import SynchronizationStatus, WorkerRow
+from heterotrain_operator.cluster.show import (
+    headline,
+    job_document,
+    plan_line,
+    share_text,
+    status_of,
+    synchronization_lines,
+)
 
 
 def test_a_job_that_the_operator_has_not_seen_is_pending() -> None:
@@ -38,3 +45,34 @@ def test_key_figures_are_on_one_line() -> None:
 )
 def test_both_shares_are_shown_until_the_new_one_is_in_force(share: int, applied: int, want: str) -> None:
     assert share_text(WorkerRow(name="cpu-0", share=share, applied_share=applied)) == want
+
+
+@pytest.mark.parametrize(
+    ("status", "want"),
+    [
+        (SynchronizationStatus(), ["the coordinator has not said how the workers wait for each other"]),
+        (
+            SynchronizationStatus(
+                mode="SSP", wanted="SSP, at most 1 iterations ahead", staleness_bound=4,
+                largest_staleness=2, mean_staleness_milli=250,
+            ),
+            [
+                "SSP, at most 1 iterations ahead",
+                "bound in force: 4; gradients were at most 2 versions stale, 0.25 on average",
+            ],
+        ),
+        (
+            SynchronizationStatus(mode="Delay", wanted="ASP"),
+            [
+                "ASP",
+                "still Delay, until everything granted before is committed",
+                "bound in force: none; gradients were at most 0 versions stale, 0 on average",
+            ],
+        ),
+    ],
+    ids=["nothing known", "a bound to come", "a mode to come"],
+)  # fmt: skip
+def test_how_workers_wait_is_shown_with_what_is_not_in_force_yet(
+    status: SynchronizationStatus, want: list[str]
+) -> None:
+    assert synchronization_lines(status) == want

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from heterotrain_core.sync_settings import settings_of, to_fields
@@ -17,7 +19,8 @@ from heterotrain_core.synchronization import (
     SyncMode,
 )
 from heterotrain_operator.commands.sync import changed, lines
-from heterotrain_operator.commands.synchronization import SynchronizationOptions
+from heterotrain_operator.commands.synchronization import SynchronizationOptions, change_of
+from heterotrain_operator.job.sync_change import read_change
 from heterotrain_rpc import control_pb2
 
 DELAY = Delay(0.02, 8, Discount(), delay_compensation=0.1)
@@ -45,6 +48,31 @@ def test_what_is_not_given_stays(now: Synchronization, options: dict[str, object
 def test_an_option_without_meaning_in_the_mode_is_refused() -> None:
     with pytest.raises(ValueError, match="--delay-window means nothing in mode SSP; it belongs to Delay"):
         changed(settings_of(DELAY), SynchronizationOptions(mode=SyncMode.SSP, delay_window="1"))
+
+
+@pytest.mark.parametrize(
+    ("options", "want"),
+    [
+        ({"mode": SyncMode.ASP}, {"mode": "ASP"}),
+        ({"staleness_bound": "1"}, {"stalenessBound": 1}),
+        ({"staleness_bound": "none"}, {"stalenessBound": "None"}),
+        ({"delay_window": "0.02"}, {"delayWindowMilliseconds": 20}),
+        ({"delay_window": "none"}, {"delayWindowMilliseconds": "None"}),
+        ({"dssp": "2,3"}, {"dssp": {"lower": 2, "range": 3}}),
+        ({"discount": "0.5"}, {"discount": "Polynomial", "discountExponent": 0.5}),
+        ({"discount": "staleness-aware"}, {"discount": "StalenessAware"}),
+        ({"normalization": "arrived", "backup": 2}, {"normalization": "Arrived", "backupWorkers": 2}),
+    ],
+    ids=lambda value: " ".join(map(str, value)),
+)
+def test_for_a_job_on_a_cluster_only_what_is_given_is_asked_for(options: Any, want: dict[str, object]) -> None:
+    assert change_of(**options) == want
+    assert read_change(want) == want, "the operator reads it"
+
+
+def test_a_window_on_a_cluster_is_of_whole_milliseconds() -> None:
+    with pytest.raises(ValueError, match=r"--delay-window 0\.0205: on a cluster write whole milliseconds"):
+        change_of(delay_window="0.0205")
 
 
 def state(wanted: Synchronization, mode: str, bound: int | None) -> control_pb2.SynchronizationState:

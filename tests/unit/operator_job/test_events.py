@@ -23,6 +23,7 @@ from builders_operator import (
 )
 from heterotrain_api.conditions import ConditionType, Reason
 from heterotrain_api.contract import Annotation
+from heterotrain_api.status import SynchronizationStatus
 from heterotrain_operator.job.observed import Answer
 from heterotrain_rpc import control_pb2
 
@@ -112,6 +113,25 @@ CASES = [
         "a plan, with old and new shares and the reason",
         {"job": make_job(status=TRAINED), "pods": pods(), "training": seen(new_plan())},
         [(False, "PlanAgreed", "plan 1→2 from round 50: cpu-0 4→6, cpu-1 4→2: cpu-1 is slower")],
+    ),
+    Case(
+        "a plan that changes the mode and leaves the shares",
+        {
+            "job": make_job(
+                status=TRAINED.model_copy(
+                    update={"synchronization": SynchronizationStatus(mode="SSP", wanted="SSP, no bound")}
+                )
+            ),
+            "pods": pods(),
+            "training": seen(make_state(generation=2, effective_round=50)),
+        },
+        [
+            (
+                False,
+                "PlanAgreed",
+                "plan 1→2 from round 50: SSP, no bound → Delay, window 0.02 s, at most 3 rounds stale: start shares",
+            )
+        ],
     ),
     Case(
         "a plan that the coordinator derived",

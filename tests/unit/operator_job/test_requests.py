@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -24,7 +25,10 @@ from builders_operator import (
 )
 from heterotrain_api.contract import Annotation
 from heterotrain_api.status import MAX_REQUESTS, RequestAnswer
-from heterotrain_operator.job.decision import ApplyPlan, SendCommand
+from heterotrain_core.sync_settings import from_fields
+from heterotrain_core.synchronization import Bsp, Delay, Discount, DiscountKind, Dssp, Ssp, Synchronization
+from heterotrain_operator.job.asking import as_plan, verdict_answer
+from heterotrain_operator.job.decision import ApplyPlan, Decision, SendCommand
 from heterotrain_operator.job.observed import Answer
 from heterotrain_operator.job.requests import (
     MalformedRequestError,
@@ -34,6 +38,8 @@ from heterotrain_operator.job.requests import (
     parse_plan,
     plan_request,
 )
+from heterotrain_rpc import control_pb2
+from heterotrain_rpc.fields import given_fields
 
 PLAN = plan_request("p1", {"cpu-0": 6, "cpu-1": 2}, reason="by hand", micro_batches={"cpu-0": 3})
 STOP = command_request("c1", "stop", reason="enough")
@@ -77,6 +83,90 @@ def test_a_plan_that_cannot_be_read_is_answered_with_what_is_wrong(text: str, wa
     assert want in answer.message
     again = decided(make_job(annotations={Annotation.PLAN_REQUEST: text}, status=status_of(decision)), pods())
     assert again.status is None, "answered once"
+
+
+def sync_plan(change: object) -> str:
+    return json.dumps({"id": "s1", "synchronization": change, "reason": "by hand"})
+
+
+def asked(change: object, **fields: Any) -> Decision:
+    """What a pass makes of a change while the job trains under Delay, window 0.02 s, at most 3 rounds stale."""
+    job = make_job(annotations={Annotation.PLAN_REQUEST: sync_plan(change)}, status=training_status())
+    return decided(job, pods(), training=seen(make_state(**fields)))
+
+
+CHANGES: list[tuple[str, dict[str, Any], Synchronization]] = [
+    ("a bound: the window stays", {"stalenessBound": 8}, Delay(0.02, 8)),
+    ("no bound", {"stalenessBound": "None"}, Delay(0.02, None)),
+    ("a window: the bound stays", {"delayWindowMilliseconds": 40}, Delay(0.04, 3)),
+    ("a discount", {"discount": "Inverse"}, Delay(0.02, 3, Discount(DiscountKind.POLYNOMIAL, 1.0))),
+    ("another mode has its own defaults", {"mode": "SSP"}, Ssp(3)),
+    ("another mode with its bounds", {"mode": "DSSP", "dssp": {"lower": 1, "range": 4}}, Dssp(1, 4)),
+    ("a mode without settings", {"mode": "BSP"}, Bsp()),
+]
+
+
+@pytest.mark.parametrize(("change", "want"), [c[1:] for c in CHANGES], ids=[c[0] for c in CHANGES])
+def test_a_change_of_mode_or_bounds_is_completed_by_what_is_in_force(
+    change: dict[str, Any], want: Synchronization
+) -> None:
+    (request,) = asked(change).requests
+    assert isinstance(request, ApplyPlan)
+    assert request.synchronization is not None
+    assert (request.shares, request.synchronization.synchronization()) == ({}, want)
+    message = as_plan(request)
+    assert from_fields(given_fields(message.synchronization)).synchronization() == want
+
+
+WRONG_CHANGES: list[tuple[str, object, str]] = [
+    ("a list", ["SSP"], "synchronization must be an object with what is to change"),
+    ("nothing", {}, "synchronization must be an object with what is to change"),
+    ("no such mode", {"mode": "XSP"}, "synchronization.mode: must be one of"),
+    ("an unknown field", {"bound": 3}, "synchronization.bound: unknown field"),
+    ("what a plan does not carry", {"leaseSeconds": 5}, "synchronization.leaseSeconds: unknown field"),
+    ("a negative bound", {"stalenessBound": -1}, "synchronization.stalenessBound: must be"),
+    (
+        "what means nothing in the mode in force",
+        {"dssp": {"lower": 1, "range": 2}},
+        "synchronization.dssp: must be left out unless mode is DSSP: it means nothing in other modes; the mode is ",
+    ),
+    ("what means nothing in the mode asked for", {"mode": "BSP", "stalenessBound": 1}, "the mode is BSP"),
+]
+
+
+@pytest.mark.parametrize(("change", "want"), [c[1:] for c in WRONG_CHANGES], ids=[c[0] for c in WRONG_CHANGES])
+def test_a_change_that_does_not_fit_is_refused_with_the_field_and_why(change: object, want: str) -> None:
+    decision = asked(change)
+    assert decision.requests == ()
+    (answer,) = status_of(decision).requests
+    assert (answer.id, answer.accepted) == ("s1", False)
+    assert want in answer.message
+    assert [e.reason for e in decision.events] == ["PlanRefused"]
+
+
+def test_before_the_coordinator_says_its_mode_a_change_is_over_that_of_the_manifest() -> None:
+    job = make_job(
+        annotations={Annotation.PLAN_REQUEST: sync_plan({"stalenessBound": 1})},
+        synchronization={"mode": "SSP", "stalenessBound": 5, "discount": "StalenessAware"},
+    )
+    (request,) = desk(viewed(job)).send
+    assert isinstance(request, ApplyPlan)
+    assert request.synchronization is not None
+    assert request.synchronization.synchronization() == Ssp(1, Discount(DiscountKind.STALENESS_AWARE))
+
+
+def test_shares_and_a_change_may_come_in_one_plan() -> None:
+    text = plan_request("p", {"cpu-0": 6}, reason="both", synchronization={"mode": "ASP"})
+    assert parse_plan(text) == ApplyPlan("p", {"cpu-0": 6}, "both", change={"mode": "ASP"})
+
+
+def test_the_answer_to_a_change_says_what_is_agreed() -> None:
+    (request,) = asked({"stalenessBound": 1}).requests
+    assert isinstance(request, ApplyPlan)
+    verdict = control_pb2.PlanVerdict(accepted=True, generation=2, effective_round=41)
+    assert verdict_answer(request, verdict) == Answer(
+        "s1", True, "plan 2 is in force from round 41: Delay, window 0.02 s, at most 1 rounds stale"
+    )
 
 
 def test_commands_that_cannot_be_read() -> None:
@@ -130,7 +220,9 @@ JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["id", "shares", "command", "worker", "microBatches", "reason"]), inner)
+        | st.dictionaries(
+            st.sampled_from(["id", "shares", "command", "worker", "microBatches", "synchronization", "reason"]), inner
+        )
     ),
     max_leaves=12,
 )
