@@ -7,6 +7,10 @@ PYTHON ?= python3
 venv := .venv
 bin := $(venv)/bin
 installed := $(venv)/.installed
+# What jobs and the examples need, without the operator and the tools of development.
+for_jobs := $(venv)/.installed-for-jobs
+jobs_extras := trainer,plots,examples
+all_extras := operator,$(jobs_extras),dev
 
 .PHONY: help venv fmt lint types imports tree chart generate verify test test-gpu test-integration test-e2e \
   data demo bench cluster demo-cluster images install lock clean
@@ -17,9 +21,20 @@ help: ## Show this list
 
 venv: $(installed) ## Create .venv and install the project with all extras (again when pyproject.toml changed)
 
+define install # install EXTRAS
+test -x $(bin)/python || $(PYTHON) -m venv $(venv)
+@echo "== Installing into $(venv), this once: heterotrain with the extras $(1)."
+@echo "== Of 6 GB on the disk, 5 are PyTorch with its CUDA libraries; it takes minutes, as fast as the network is. What"
+@echo "== $(venv) has already is kept: a build of PyTorch for CPUs alone, put there before, spares nine tenths."
+$(bin)/python -m pip install --disable-pip-version-check $(if $(CI),--quiet) --editable '.[$(1)]'
+endef
+
 $(installed): pyproject.toml
-	test -x $(bin)/python || $(PYTHON) -m venv $(venv)
-	$(bin)/python -m pip install --quiet --editable '.[operator,trainer,dev]'
+	$(call install,$(all_extras))
+	touch $(for_jobs) $@
+
+$(for_jobs): pyproject.toml
+	$(call install,$(jobs_extras))
 	touch $@
 
 fmt: venv ## Format the code and mend what ruff can mend
@@ -63,7 +78,7 @@ test-e2e: venv ## Make or update the kind cluster, and run the end-to-end tests 
 data: ## Fetch the Fashion-MNIST files into a cache folder (no root)
 	hack/fetch-fashion-mnist.sh
 
-demo: venv data ## Train Fashion-MNIST on 2 parameter servers and 4 unequal workers; report in demo-report/
+demo: $(for_jobs) data ## Train Fashion-MNIST on 2 parameter servers and 4 unequal workers; report in demo-report/
 	PYTHON=$(bin)/python hack/demo.sh
 
 bench: venv ## Run the benchmarks in bench/ on this machine

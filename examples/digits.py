@@ -24,7 +24,7 @@ def find_data() -> Path:
     if package is not None and package.origin is not None:
         return Path(package.origin).parent / "datasets" / "data" / IMAGE.name
     if not IMAGE.exists():
-        raise SystemExit(f"no digits in {IMAGE}, and no scikit-learn: pip install scikit-learn")
+        raise SystemExit(f"no digits in {IMAGE}, and no scikit-learn: pip install 'heterotrain[examples]'")
     return IMAGE
 
 

@@ -28,7 +28,7 @@ match extra:
     case "build":
         wanted = document["build-system"]["requires"]
     case "examples":
-        wanted = [line for line in project["optional-dependencies"]["dev"] if name(line) == "scikit-learn"]
+        wanted = project["optional-dependencies"]["examples"]
     case _:
         wanted = project["dependencies"] + project["optional-dependencies"][extra]
 print("\n".join(line for line in wanted if name(line) not in left_out))

@@ -13,15 +13,21 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _SIZE_INCHES: Final = (8.0, 4.0)
+NO_PLOTS: Final = "None: they need the package matplotlib, which is not installed: pip install 'heterotrain[plots]'"
+
+
+def can_draw() -> bool:
+    """Whether there is a matplotlib (extra ``plots``)."""
+    return find_spec("matplotlib") is not None
 
 
 def draw_plots(history: Sequence[HistoryPoint], folder: Path) -> tuple[str, ...]:
     """Draw throughput, shares and reported values over time into `folder`; returns the names of the files.
 
-    Nothing is drawn of what was never seen. Without matplotlib (extra ``operator``) there are no pictures.
+    Nothing is drawn of what was never seen, nor where `can_draw` is false.
     """
     trained = [point for point in history if point.round > 0]
-    if len(trained) < 2 or find_spec("matplotlib") is None:
+    if len(trained) < 2 or not can_draw():
         return ()
     drawings: list[tuple[str, Callable[[Axes, Sequence[HistoryPoint]], None]]] = [
         ("throughput.png", _throughput),

@@ -203,8 +203,8 @@ def _balance_text(report: Mapping[str, Any]) -> str:
     return "" if speed_up is None else f"; balance alone can give {speed_up:.2f} times equal shares"
 
 
-def markdown(report: Mapping[str, Any], plots: Sequence[str]) -> str:
-    """Return ``report.md``; `plots` are the names of the picture files beside it."""
+def markdown(report: Mapping[str, Any], plots: Sequence[str], without: str = "") -> str:
+    """Return ``report.md``; `plots` are the names of the picture files beside it, `without`: why there are none."""
     head = [f"# {report['job']}: {report['state']}", ""]
     if report["message"]:
         head += [f"{report['reason']}: {report['message']}" if report["reason"] else report["message"], ""]
@@ -227,8 +227,9 @@ def markdown(report: Mapping[str, Any], plots: Sequence[str]) -> str:
     parts = [*head, *_table(("figure", "value"), figures)]
     if rows:
         parts += ["", "## Workers", "", *_table(columns, rows)]
-    if plots:
-        parts += ["", "## Plots", "", *(f"![{name.removesuffix('.png')}]({name})" for name in plots)]
+    if plots or without:
+        pictures = [f"![{name.removesuffix('.png')}]({name})" for name in plots]
+        parts += ["", "## Plots", "", *(pictures or [without])]
     if report["events"]:
         cells = [(f"{event['seconds']:.1f}", event["reason"], event["message"]) for event in report["events"]]
         parts += ["", "## Events", "", *_table(("seconds", "reason", "message"), cells)]

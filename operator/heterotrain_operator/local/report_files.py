@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from heterotrain_operator.local.plots import draw_plots
+from heterotrain_operator.local.plots import NO_PLOTS, can_draw, draw_plots
 from heterotrain_operator.local.report import Record, build, markdown
 
 
@@ -17,5 +17,5 @@ def write_report(record: Record, folder: Path) -> Mapping[str, Any]:
     # Written before the pictures, which take a second: who waits for the result need not wait for them.
     (folder / "report.json").write_text(json.dumps(report, indent=2, allow_nan=False, default=str) + "\n")
     pictures = draw_plots(record.history, folder)
-    (folder / "report.md").write_text(markdown(report, pictures))
+    (folder / "report.md").write_text(markdown(report, pictures, without="" if can_draw() else NO_PLOTS))
     return report

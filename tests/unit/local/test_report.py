@@ -201,6 +201,12 @@ def test_the_ideal_is_that_of_the_training_not_of_its_end_when_workers_have_left
     assert build(replace(RECORD, last=over, training=None))["ideal_samples_per_second"] == 60.0
 
 
+def test_markdown_says_why_there_are_no_plots() -> None:
+    report = build(RECORD)
+    assert "## Plots\n\nNone: they need a package\n" in markdown(report, [], without="None: they need a package")
+    assert "## Plots" not in markdown(report, [])
+
+
 def test_markdown_has_the_figures_the_workers_and_the_events() -> None:
     text = markdown(build(RECORD), ["shares.png"])
     assert text.startswith("# tiny: Succeeded\n\nCompleted: all epochs\n")

@@ -38,6 +38,29 @@ def test_every_target_is_phony() -> None:
     assert set(declared[1].replace("\\", " ").split()) == TARGETS
 
 
+def planned(target: str, venv: Path) -> list[str]:
+    """What make would do for a target where the environment lies in `venv`."""
+    make = ["make", "--no-print-directory", "--dry-run", f"venv={venv}", target]
+    ran = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, check=True)
+    return [line for line in ran.stdout.splitlines() if re.search("^echo|pip install|hack/|-m pytest", line)]
+
+
+def test_the_demo_says_what_it_installs_before_it_does_and_installs_no_tools_of_development(tmp_path: Path) -> None:
+    *said, installs, data, demo = planned("demo", tmp_path)
+    assert "the extras trainer,plots,examples" in said[0]
+    assert all(line.startswith("echo ") for line in said)
+    assert installs.endswith("--editable '.[trainer,plots,examples]'")
+    assert (data, demo) == ("hack/fetch-fashion-mnist.sh", f"PYTHON={tmp_path}/bin/python hack/demo.sh")
+
+
+def test_the_tests_add_what_the_demo_left_out_and_the_demo_takes_what_is_there(tmp_path: Path) -> None:
+    (tmp_path / ".installed-for-jobs").touch()
+    assert planned("demo", tmp_path)[0] == "hack/fetch-fashion-mnist.sh"
+    assert planned("test", tmp_path)[-2].endswith("--editable '.[operator,trainer,plots,examples,dev]'")
+    (tmp_path / ".installed").touch()
+    assert len(planned("test", tmp_path)) == 1
+
+
 def test_scripts_of_targets_and_hooks_exist_and_can_be_run() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     entries = " ".join(hook["entry"] for repo in hooks for hook in repo["hooks"])

@@ -51,17 +51,19 @@ def test_what_the_project_asks_for_is_there_in_a_version_that_it_takes(extra: st
 
 def test_the_commands_need_no_extra() -> None:
     optional = [
-        Requirement(line) for extra in ("operator", "trainer") for line in PROJECT["optional-dependencies"][extra]
+        Requirement(line)
+        for extra in ("operator", "trainer", "plots", "examples")
+        for line in PROJECT["optional-dependencies"][extra]
     ]
     blocked = {want.name.replace("-", "_"): None for want in optional}
-    assert {"kopf", "torch"} <= blocked.keys()
+    assert {"kopf", "torch", "matplotlib"} <= blocked.keys()
     code = f"import sys; sys.modules.update({blocked}); from heterotrain_operator.cli import main; main(['version'])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout.split()[:1]) == (0, ["heterotrain"]), ran.stderr
 
 
 def test_the_operator_image_gets_no_trainer_packages() -> None:
-    unwanted = {"torch", "safetensors", "triton"}
+    unwanted = {"torch", "safetensors", "triton", "matplotlib"}
     assert [name for name in versions("operator") if name in unwanted or name.startswith("nvidia-")] == []
 
 
