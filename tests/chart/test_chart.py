@@ -24,6 +24,7 @@ from heterotrain_operator.settings import InfoSettings, OperatorSettings, read_s
 
 ROOT: Final = Path(__file__).parents[2]
 CHART: Final = ROOT / "charts" / "heterotrain-operator"
+RELEASE: Final = "heterotrain-operator"
 SCHEMA: Final = json.loads((CHART / "values.schema.json").read_text())
 VALUES: Final = yaml.safe_load((CHART / "values.yaml").read_text())
 
@@ -31,7 +32,7 @@ Document = dict[str, Any]
 
 
 def helm(*options: str) -> subprocess.CompletedProcess[str]:
-    command = ["helm", "template", "heterotrain", str(CHART), "--namespace", "system", "--kube-version", "1.34.0"]
+    command = ["helm", "template", RELEASE, str(CHART), "--namespace", "system", "--kube-version", "1.34.0"]
     return subprocess.run([*command, *options], check=False, capture_output=True, text=True)
 
 
@@ -327,7 +328,7 @@ def test_helm_test_starts_a_valid_job_in_a_pod_that_the_deployment_does_not_sele
         compile(code, "of the chart", "exec")
     (deployment,) = pick(documents, "Deployment")
     assert pod["metadata"]["labels"].items() & deployment["spec"]["selector"]["matchLabels"].items() == {
-        ("app.kubernetes.io/instance", "heterotrain")
+        ("app.kubernetes.io/instance", RELEASE)
     }
 
 

@@ -12,7 +12,7 @@ import pytest
 from support.cluster import DEPLOYMENT, OPERATOR_NAMESPACE, Namespace, Operator, example, run
 
 CHART = Path(__file__).parents[2] / "charts" / "heterotrain-operator"
-RELEASE = ("heterotrain", "--namespace", OPERATOR_NAMESPACE)
+RELEASE = (DEPLOYMENT, "--namespace", OPERATOR_NAMESPACE)  # the release and its Deployment have one name
 
 
 @pytest.fixture

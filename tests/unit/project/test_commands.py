@@ -95,6 +95,17 @@ def test_readme_names_subcommands_that_exist() -> None:
     assert named <= names
 
 
+def test_the_helm_release_has_one_name_wherever_it_is_named() -> None:
+    script = (ROOT / "hack" / "install.sh").read_text()
+    release = re.search("^release=(.*)$", script, flags=re.MULTILINE)
+    assert release is not None
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    verb = re.compile(r"^helm (?:install|test|upgrade|uninstall) ([\w-]+)", flags=re.MULTILINE)
+    named = {(page.name, name) for page in pages for name in verb.findall(page.read_text())}
+    assert {("README.md", release[1]), ("installation.md", release[1])} == named
+    assert 'helm upgrade --install "$release" charts/heterotrain-operator' in script
+
+
 def test_fetch_script_takes_the_folder_it_is_told(tmp_path: Path) -> None:
     for part in ("train", "t10k"):
         for kind in ("images-idx3", "labels-idx1"):
