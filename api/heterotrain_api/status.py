@@ -99,7 +99,9 @@ class Efficiency(Resource):
     ideal_samples_per_second: Count = 0
     """Sum of the workers' own speeds, in samples a second: what could be reached if nobody ever waited."""
     percent_of_ideal: Percent = 0
-    """Speed of the job in percent of the ideal."""
+    """Speed of the job in percent of the sum of the workers' own speeds. 100: nobody ever waits; what is missing goes
+    into waiting for others, transfers and updates.
+    """
 
 
 class PlanStatus(Resource):
