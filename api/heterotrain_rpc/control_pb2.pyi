@@ -65,9 +65,9 @@ class _WorkerPhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WorkerPha
     """Has joined, model not agreed yet."""
     WORKER_PHASE_TRAINING: _WorkerPhase.ValueType  # 3
     WORKER_PHASE_FINISHED: _WorkerPhase.ValueType  # 4
-    """Said goodbye after its last work."""
+    """Said goodbye: its script is over, or it was drained, scaled away or told to end."""
     WORKER_PHASE_LOST: _WorkerPhase.ValueType  # 5
-    """Connection or lease lost, or it reported an error."""
+    """Connection or lease lost, or it reported an error. It may join again if the job goes on."""
 
 class WorkerPhase(_WorkerPhase, metaclass=_WorkerPhaseEnumTypeWrapper): ...
 
@@ -78,9 +78,9 @@ WORKER_PHASE_JOINED: WorkerPhase.ValueType  # 2
 """Has joined, model not agreed yet."""
 WORKER_PHASE_TRAINING: WorkerPhase.ValueType  # 3
 WORKER_PHASE_FINISHED: WorkerPhase.ValueType  # 4
-"""Said goodbye after its last work."""
+"""Said goodbye: its script is over, or it was drained, scaled away or told to end."""
 WORKER_PHASE_LOST: WorkerPhase.ValueType  # 5
-"""Connection or lease lost, or it reported an error."""
+"""Connection or lease lost, or it reported an error. It may join again if the job goes on."""
 Global___WorkerPhase: _TypeAlias = WorkerPhase  # noqa: Y015
 
 @_typing.final
@@ -171,6 +171,8 @@ class WorkerState(_message.Message):
     HOST_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     MICRO_BATCH_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    LOSSES_FIELD_NUMBER: _builtins.int
     RECENT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     group: _builtins.str
@@ -199,6 +201,10 @@ class WorkerState(_message.Message):
     error: _builtins.str
     """Last error that this worker reported."""
     micro_batch: _builtins.int
+    incarnation: _builtins.int
+    """Counts its sessions in this term; 0: it has not joined."""
+    losses: _builtins.int
+    """How often it was lost in this term."""
     @_builtins.property
     def recent(self) -> _containers.RepeatedCompositeFieldContainer[Global___StepRecord]:
         """The last iterations, oldest first; in large jobs fewer of them."""
@@ -226,11 +232,13 @@ class WorkerState(_message.Message):
         host: _builtins.str = ...,
         error: _builtins.str = ...,
         micro_batch: _builtins.int = ...,
+        incarnation: _builtins.int = ...,
+        losses: _builtins.int = ...,
         recent: _abc.Iterable[Global___StepRecord] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "data_seconds", b"data_seconds", "device", b"device", "error", b"error", "group", b"group", "host", b"host", "micro_batch", b"micro_batch", "name", b"name", "phase", b"phase", "pull_seconds", b"pull_seconds", "push_seconds", b"push_seconds", "recent", b"recent", "refused", b"refused", "rounds", b"rounds", "samples", b"samples", "samples_per_second", b"samples_per_second", "share_applied", b"share_applied", "share_maximum", b"share_maximum", "share_minimum", b"share_minimum", "share_wanted", b"share_wanted", "step_seconds", b"step_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "data_seconds", b"data_seconds", "device", b"device", "error", b"error", "group", b"group", "host", b"host", "incarnation", b"incarnation", "losses", b"losses", "micro_batch", b"micro_batch", "name", b"name", "phase", b"phase", "pull_seconds", b"pull_seconds", "push_seconds", b"push_seconds", "recent", b"recent", "refused", b"refused", "rounds", b"rounds", "samples", b"samples", "samples_per_second", b"samples_per_second", "share_applied", b"share_applied", "share_maximum", b"share_maximum", "share_minimum", b"share_minimum", "share_wanted", b"share_wanted", "step_seconds", b"step_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -589,6 +597,7 @@ class JobState(_message.Message):
     RESTORES_FIELD_NUMBER: _builtins.int
     ROUNDS_LOST_FIELD_NUMBER: _builtins.int
     CHECKPOINT_VERSION_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
     job_name: _builtins.str
     job_uid: _builtins.str
     term: _builtins.int
@@ -636,6 +645,10 @@ class JobState(_message.Message):
 
     @_builtins.property
     def synchronization(self) -> Global___SynchronizationState: ...
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupState]:
+        """All groups, in the order of the configuration."""
+
     def __init__(
         self,
         *,
@@ -668,10 +681,11 @@ class JobState(_message.Message):
         restores: _builtins.int = ...,
         rounds_lost: _builtins.int = ...,
         checkpoint_version: _builtins.int | None = ...,
+        groups: _abc.Iterable[Global___GroupState] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_version", b"_checkpoint_version", "checkpoint_version", b"checkpoint_version", "plan", b"plan", "synchronization", b"synchronization"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_version", b"_checkpoint_version", "checkpoint_version", b"checkpoint_version", "dataset_size", b"dataset_size", "epoch", b"epoch", "epochs", b"epochs", "evaluation_seconds", b"evaluation_seconds", "events", b"events", "global_batch_size", b"global_batch_size", "ideal_samples_per_second", b"ideal_samples_per_second", "job_name", b"job_name", "job_uid", b"job_uid", "mean_samples_per_second", b"mean_samples_per_second", "message", b"message", "model_path", b"model_path", "phase", b"phase", "plan", b"plan", "reason", b"reason", "reported", b"reported", "restores", b"restores", "round_seconds", b"round_seconds", "rounds_lost", b"rounds_lost", "rounds_planned", b"rounds_planned", "samples", b"samples", "samples_per_second", b"samples_per_second", "shards", b"shards", "synchronization", b"synchronization", "term", b"term", "training_seconds", b"training_seconds", "version", b"version", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_version", b"_checkpoint_version", "checkpoint_version", b"checkpoint_version", "dataset_size", b"dataset_size", "epoch", b"epoch", "epochs", b"epochs", "evaluation_seconds", b"evaluation_seconds", "events", b"events", "global_batch_size", b"global_batch_size", "groups", b"groups", "ideal_samples_per_second", b"ideal_samples_per_second", "job_name", b"job_name", "job_uid", b"job_uid", "mean_samples_per_second", b"mean_samples_per_second", "message", b"message", "model_path", b"model_path", "phase", b"phase", "plan", b"plan", "reason", b"reason", "reported", b"reported", "restores", b"restores", "round_seconds", b"round_seconds", "rounds_lost", b"rounds_lost", "rounds_planned", b"rounds_planned", "samples", b"samples", "samples_per_second", b"samples_per_second", "shards", b"shards", "synchronization", b"synchronization", "term", b"term", "training_seconds", b"training_seconds", "version", b"version", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__checkpoint_version: _TypeAlias = _typing.Literal["checkpoint_version"]  # noqa: Y015
     _WhichOneofArgType__checkpoint_version: _TypeAlias = _typing.Literal["_checkpoint_version", b"_checkpoint_version"]  # noqa: Y015
@@ -680,30 +694,57 @@ class JobState(_message.Message):
 Global___JobState: _TypeAlias = JobState  # noqa: Y015
 
 @_typing.final
+class GroupState(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    replicas: _builtins.int
+    """How many workers it shall have: by name, NAME-0 to NAME-(replicas - 1)."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        replicas: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "replicas", b"replicas"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupState: _TypeAlias = GroupState  # noqa: Y015
+
+@_typing.final
 class CommandRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     STOP_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     DRAIN_FIELD_NUMBER: _builtins.int
+    SCALE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def stop(self) -> Global___Stop: ...
     @_builtins.property
     def checkpoint(self) -> Global___Checkpoint: ...
     @_builtins.property
     def drain(self) -> Global___Drain: ...
+    @_builtins.property
+    def scale(self) -> Global___Scale: ...
     def __init__(
         self,
         *,
         stop: Global___Stop | None = ...,
         checkpoint: Global___Checkpoint | None = ...,
         drain: Global___Drain | None = ...,
+        scale: Global___Scale | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "command", b"command", "drain", b"drain", "stop", b"stop"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "command", b"command", "drain", b"drain", "scale", b"scale", "stop", b"stop"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "command", b"command", "drain", b"drain", "stop", b"stop"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "command", b"command", "drain", b"drain", "scale", b"scale", "stop", b"stop"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["stop", "checkpoint", "drain"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["stop", "checkpoint", "drain", "scale"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 
@@ -767,6 +808,30 @@ class Drain(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Drain: _TypeAlias = Drain  # noqa: Y015
+
+@_typing.final
+class Scale(_message.Message):
+    """How many workers a group shall have. Those beyond are drained, new ones are expected under the next names."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    replicas: _builtins.int
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        replicas: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "replicas", b"replicas"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Scale: _TypeAlias = Scale  # noqa: Y015
 
 @_typing.final
 class CommandReply(_message.Message):

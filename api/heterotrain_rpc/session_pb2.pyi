@@ -67,6 +67,7 @@ class WorkerMessage(_message.Message):
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     FAILURE_FIELD_NUMBER: _builtins.int
     GOODBYE_FIELD_NUMBER: _builtins.int
+    LEAVING_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def join(self) -> Global___Join: ...
     @_builtins.property
@@ -91,6 +92,8 @@ class WorkerMessage(_message.Message):
     def failure(self) -> Global___Failure: ...
     @_builtins.property
     def goodbye(self) -> Global___Goodbye: ...
+    @_builtins.property
+    def leaving(self) -> Global___Leaving: ...
     def __init__(
         self,
         *,
@@ -106,12 +109,13 @@ class WorkerMessage(_message.Message):
         heartbeat: Global___Heartbeat | None = ...,
         failure: Global___Failure | None = ...,
         goodbye: Global___Goodbye | None = ...,
+        leaving: Global___Leaving | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "done", b"done", "evaluation_call", b"evaluation_call", "evaluation_part", b"evaluation_part", "failure", b"failure", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "initial_values_pushed", b"initial_values_pushed", "join", b"join", "manifest", b"manifest", "plan_answer", b"plan_answer", "report", b"report", "start", b"start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "done", b"done", "evaluation_call", b"evaluation_call", "evaluation_part", b"evaluation_part", "failure", b"failure", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "initial_values_pushed", b"initial_values_pushed", "join", b"join", "leaving", b"leaving", "manifest", b"manifest", "plan_answer", b"plan_answer", "report", b"report", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "done", b"done", "evaluation_call", b"evaluation_call", "evaluation_part", b"evaluation_part", "failure", b"failure", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "initial_values_pushed", b"initial_values_pushed", "join", b"join", "manifest", b"manifest", "plan_answer", b"plan_answer", "report", b"report", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "done", b"done", "evaluation_call", b"evaluation_call", "evaluation_part", b"evaluation_part", "failure", b"failure", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "initial_values_pushed", b"initial_values_pushed", "join", b"join", "leaving", b"leaving", "manifest", b"manifest", "plan_answer", b"plan_answer", "report", b"report", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["join", "manifest", "initial_values_pushed", "start", "done", "plan_answer", "evaluation_call", "evaluation_part", "report", "heartbeat", "failure", "goodbye"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["join", "manifest", "initial_values_pushed", "start", "done", "plan_answer", "evaluation_call", "evaluation_part", "report", "heartbeat", "failure", "goodbye", "leaving"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -220,6 +224,7 @@ class Welcome(_message.Message):
     SHARDS_FIELD_NUMBER: _builtins.int
     HEARTBEAT_SECONDS_FIELD_NUMBER: _builtins.int
     RECOVERS_FIELD_NUMBER: _builtins.int
+    REJOINS_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     incarnation: _builtins.int
     worker: _builtins.int
@@ -234,6 +239,8 @@ class Welcome(_message.Message):
     """What is lost of this job is started again, and the job goes on from a checkpoint: a worker that loses a peer begins
     its script anew and joins again.
     """
+    rejoins: _builtins.bool
+    """The job goes on without a worker that is lost, and takes it back: it begins its script anew and joins again."""
     @_builtins.property
     def shards(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """host:port of each shard's tensor transport, in shard order."""
@@ -252,10 +259,11 @@ class Welcome(_message.Message):
         shards: _abc.Iterable[_builtins.str] | None = ...,
         heartbeat_seconds: _builtins.float = ...,
         recovers: _builtins.bool = ...,
+        rejoins: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["global_batch_size", b"global_batch_size", "heartbeat_seconds", b"heartbeat_seconds", "incarnation", b"incarnation", "num_workers", b"num_workers", "recovers", b"recovers", "seed", b"seed", "shards", b"shards", "share_maximum", b"share_maximum", "share_minimum", b"share_minimum", "term", b"term", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["global_batch_size", b"global_batch_size", "heartbeat_seconds", b"heartbeat_seconds", "incarnation", b"incarnation", "num_workers", b"num_workers", "recovers", b"recovers", "rejoins", b"rejoins", "seed", b"seed", "shards", b"shards", "share_maximum", b"share_maximum", "share_minimum", b"share_minimum", "term", b"term", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -674,27 +682,32 @@ Global___PlanAnswer: _TypeAlias = PlanAnswer  # noqa: Y015
 
 @_typing.final
 class EvaluationCall(_message.Message):
-    """The worker's script reached its call-th evaluation; answered with work when all live workers have."""
+    """The worker's script reached an evaluation; answered with work when all live workers have."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CALL_FIELD_NUMBER: _builtins.int
     DATASET_SIZE_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
     call: _builtins.int
+    """Counts this session's calls, from 1."""
     dataset_size: _builtins.int
     version: _builtins.int
     """The version that the model holds. Only those who hold the newest are given samples."""
+    epoch: _builtins.int
+    """Epochs that the script has behind it: calls are matched by it and their order since."""
     def __init__(
         self,
         *,
         call: _builtins.int = ...,
         dataset_size: _builtins.int = ...,
         version: _builtins.int = ...,
+        epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "dataset_size", b"dataset_size", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "dataset_size", b"dataset_size", "epoch", b"epoch", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -727,6 +740,8 @@ Global___EvaluationWork: _TypeAlias = EvaluationWork  # noqa: Y015
 
 @_typing.final
 class EvaluationPart(_message.Message):
+    """Answered with the outcome, or with more work: the part of a worker that was lost."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
@@ -920,6 +935,23 @@ class Goodbye(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Goodbye: _TypeAlias = Goodbye  # noqa: Y015
+
+@_typing.final
+class Leaving(_message.Message):
+    """The process was told to end (SIGTERM): it finishes what it was granted, then says goodbye."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Leaving: _TypeAlias = Leaving  # noqa: Y015
 
 @_typing.final
 class Dismissal(_message.Message):

@@ -85,6 +85,52 @@ class ConfigureReply(_message.Message):
 Global___ConfigureReply: _TypeAlias = ConfigureReply  # noqa: Y015
 
 @_typing.final
+class SeatRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TERM_FIELD_NUMBER: _builtins.int
+    WORKERS_FIELD_NUMBER: _builtins.int
+    LEAST_INCARNATIONS_FIELD_NUMBER: _builtins.int
+    term: _builtins.int
+    @_builtins.property
+    def workers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names by ordinal; begins with those that the shard knows."""
+
+    @_builtins.property
+    def least_incarnations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The least incarnation of each that may push, or be in a commit that has not been decided."""
+
+    def __init__(
+        self,
+        *,
+        term: _builtins.int = ...,
+        workers: _abc.Iterable[_builtins.str] | None = ...,
+        least_incarnations: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["least_incarnations", b"least_incarnations", "term", b"term", "workers", b"workers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SeatRequest: _TypeAlias = SeatRequest  # noqa: Y015
+
+@_typing.final
+class SeatReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SeatReply: _TypeAlias = SeatReply  # noqa: Y015
+
+@_typing.final
 class PublishRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

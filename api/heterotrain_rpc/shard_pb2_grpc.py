@@ -39,6 +39,11 @@ class ShardStub:
                 request_serializer=heterotrain__rpc_dot_shard__pb2.ConfigureRequest.SerializeToString,
                 response_deserializer=heterotrain__rpc_dot_shard__pb2.ConfigureReply.FromString,
                 _registered_method=True)
+        self.Seat = channel.unary_unary(
+                '/heterotrain.v1.Shard/Seat',
+                request_serializer=heterotrain__rpc_dot_shard__pb2.SeatRequest.SerializeToString,
+                response_deserializer=heterotrain__rpc_dot_shard__pb2.SeatReply.FromString,
+                _registered_method=True)
         self.Publish = channel.unary_unary(
                 '/heterotrain.v1.Shard/Publish',
                 request_serializer=heterotrain__rpc_dot_shard__pb2.PublishRequest.SerializeToString,
@@ -102,6 +107,13 @@ class ShardServicer:
     def Configure(self, request, context):
         """Lay out this shard's part of the model. FAILED_PRECONDITION if another model is there in the same term,
         RESOURCE_EXHAUSTED if there is no memory for it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Seat(self, request, context):
+        """Who may push: workers that were added, incarnations that are over.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -190,6 +202,11 @@ def add_ShardServicer_to_server(servicer, server):
                     request_deserializer=heterotrain__rpc_dot_shard__pb2.ConfigureRequest.FromString,
                     response_serializer=heterotrain__rpc_dot_shard__pb2.ConfigureReply.SerializeToString,
             ),
+            'Seat': grpc.unary_unary_rpc_method_handler(
+                    servicer.Seat,
+                    request_deserializer=heterotrain__rpc_dot_shard__pb2.SeatRequest.FromString,
+                    response_serializer=heterotrain__rpc_dot_shard__pb2.SeatReply.SerializeToString,
+            ),
             'Publish': grpc.unary_unary_rpc_method_handler(
                     servicer.Publish,
                     request_deserializer=heterotrain__rpc_dot_shard__pb2.PublishRequest.FromString,
@@ -273,6 +290,33 @@ class Shard:
             '/heterotrain.v1.Shard/Configure',
             heterotrain__rpc_dot_shard__pb2.ConfigureRequest.SerializeToString,
             heterotrain__rpc_dot_shard__pb2.ConfigureReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Seat(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/heterotrain.v1.Shard/Seat',
+            heterotrain__rpc_dot_shard__pb2.SeatRequest.SerializeToString,
+            heterotrain__rpc_dot_shard__pb2.SeatReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -35,6 +35,8 @@ class ShardStub:
     """Lay out this shard's part of the model. FAILED_PRECONDITION if another model is there in the same term,
     RESOURCE_EXHAUSTED if there is no memory for it.
     """
+    Seat: _grpc.UnaryUnaryMultiCallable[_shard_pb2.SeatRequest, _shard_pb2.SeatReply]
+    """Who may push: workers that were added, incarnations that are over."""
     Publish: _grpc.UnaryUnaryMultiCallable[_shard_pb2.PublishRequest, _shard_pb2.PublishReply]
     """The initial values are complete: publish version 0."""
     Aggregate: _grpc.UnaryUnaryMultiCallable[_shard_pb2.CommitRequest, _shard_pb2.AggregateReply]
@@ -64,6 +66,8 @@ class ShardAsyncStub(ShardStub):
     """Lay out this shard's part of the model. FAILED_PRECONDITION if another model is there in the same term,
     RESOURCE_EXHAUSTED if there is no memory for it.
     """
+    Seat: _aio.UnaryUnaryMultiCallable[_shard_pb2.SeatRequest, _shard_pb2.SeatReply]  # type: ignore[assignment]
+    """Who may push: workers that were added, incarnations that are over."""
     Publish: _aio.UnaryUnaryMultiCallable[_shard_pb2.PublishRequest, _shard_pb2.PublishReply]  # type: ignore[assignment]
     """The initial values are complete: publish version 0."""
     Aggregate: _aio.UnaryUnaryMultiCallable[_shard_pb2.CommitRequest, _shard_pb2.AggregateReply]  # type: ignore[assignment]
@@ -96,6 +100,14 @@ class ShardServicer(metaclass=_abc_1.ABCMeta):
         """Lay out this shard's part of the model. FAILED_PRECONDITION if another model is there in the same term,
         RESOURCE_EXHAUSTED if there is no memory for it.
         """
+
+    @_abc_1.abstractmethod
+    def Seat(
+        self,
+        request: _shard_pb2.SeatRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_shard_pb2.SeatReply, _abc.Awaitable[_shard_pb2.SeatReply]]:
+        """Who may push: workers that were added, incarnations that are over."""
 
     @_abc_1.abstractmethod
     def Publish(

@@ -41,6 +41,10 @@ class ArenaPool:
         self.bytes_held += self.num_bytes
         return arena
 
+    def keep(self, count: int) -> None:
+        """Keep up to `count` free arenas from now on."""
+        self._keep = count
+
     def give(self, arena: torch.Tensor) -> None:
         """Take an arena back that nobody reads or writes any more."""
         if len(self._free) < self._keep:
@@ -88,9 +92,23 @@ class Gradients:
         self._pool = pool
         self._waiting: dict[GradientName, Gradient] = {}
         self._newest = [0] * num_workers
-        """Newest incarnation seen of each worker."""
+        """Newest incarnation seen of each worker, or the least that may push: older ones may not."""
         self._finished = [INITIAL_ITERATION - 1] * num_workers
         """Last iteration of that incarnation that was committed or discarded."""
+
+    def seat(self, least_incarnations: Sequence[int]) -> None:
+        """Take gradients of so many workers; what older incarnations of each have pushed is dropped.
+
+        There may be more workers than before, never fewer.
+        """
+        more = len(least_incarnations) - len(self._newest)
+        self._newest += [0] * more
+        self._finished += [INITIAL_ITERATION - 1] * more
+        for worker, least in enumerate(least_incarnations):
+            if least > self._newest[worker]:
+                self._replace(worker, least)
+                for old in [n for n in self._waiting if n.worker == worker and n.incarnation < least]:
+                    self._free(self._waiting.pop(old))
 
     def reserve(self, name: GradientName, offset: int, num_bytes: int, version: int) -> memoryview | None:
         """As `TensorStore.reserve`; `version` is the present one, -1 before the first."""
@@ -106,6 +124,7 @@ class Gradients:
 
     def received(self, name: GradientName, offset: int, num_bytes: int, version: int) -> Gradient | None:
         """Note a range as there; returns the gradient, `None` if it is over or nothing of it lies on this shard."""
+        self._check_incarnation(name)
         if self._is_over(name, version):
             return None
         gradient = self._waiting.get(name)
@@ -199,9 +218,7 @@ class Gradients:
     def _check(self, name: GradientName, version: int) -> None:
         if not 0 <= name.worker < len(self._newest):
             raise RefusedError(f"worker {name.worker} is not known here, there are {len(self._newest)}")
-        if name.incarnation < self._newest[name.worker]:
-            newest = self._newest[name.worker]
-            raise RefusedError(f"incarnation {name.incarnation} of worker {name.worker} was replaced by {newest}")
+        self._check_incarnation(name)
         if not INITIAL_ITERATION <= name.iteration <= max(version, 0) + ITERATIONS_AHEAD:
             raise RefusedError(f"iteration {name.iteration} cannot be, the present version is {version}")
         if name.iteration != INITIAL_ITERATION and version < 0:
@@ -210,12 +227,24 @@ class Gradients:
 
     def _see(self, name: GradientName) -> None:
         """Note a newer incarnation: what the older one did not push whole can never become whole."""
-        if name.incarnation <= self._newest[name.worker]:
-            return
-        self._newest[name.worker] = name.incarnation
-        self._finished[name.worker] = INITIAL_ITERATION - 1
-        for old in [n for n, g in self._waiting.items() if n.worker == name.worker and g.state is State.OPEN]:
+        if name.incarnation > self._newest[name.worker]:
+            self._replace(name.worker, name.incarnation)
+
+    def _replace(self, worker: int, incarnation: int) -> None:
+        self._newest[worker] = incarnation
+        self._finished[worker] = INITIAL_ITERATION - 1
+        # Initial values count from one incarnation only, the same one on all shards.
+        for old in [
+            n
+            for n, g in self._waiting.items()
+            if n.worker == worker and (g.state is State.OPEN or n.iteration == INITIAL_ITERATION)
+        ]:
             self._free(self._waiting.pop(old))
+
+    def _check_incarnation(self, name: GradientName) -> None:
+        newest = self._newest[name.worker]
+        if name.incarnation < newest:
+            raise RefusedError(f"incarnation {name.incarnation} of worker {name.worker} was replaced by {newest}")
 
     def _check_range(self, name: GradientName, offset: int, num_bytes: int) -> None:
         initial = name.iteration == INITIAL_ITERATION

@@ -30,8 +30,9 @@ class Part:
         """Of the arena."""
         self._pieces = layout.pieces[spec.shard]
         self._slots = tuple(_slot(spec, p) for p in self._pieces if spec.tensors[p.tensor].kind is TensorKind.PARAMETER)
-        # Free arenas to keep: a gradient waiting from each worker, and copies of versions still read.
-        self.pool = ArenaPool(self.num_bytes, keep=len(spec.workers) + 2)
+        self.workers = spec.workers
+        """Names by ordinal; more than the model was laid out with, once some were added."""
+        self.pool = ArenaPool(self.num_bytes, keep=_arenas(len(spec.workers)))
         self.gradients = Gradients(self.regions, len(spec.workers), self.pool)
         self.versions = Versions(self.pool)
         self._total = allocate(self.num_bytes)
@@ -54,6 +55,12 @@ class Part:
         """Bytes held now: versions, gradients (waiting or free), aggregate and optimizer state."""
         state = self._optimizer.state_bytes if self._optimizer else 0
         return self.pool.bytes_held + self.num_bytes + state
+
+    def seat(self, workers: tuple[str, ...], least_incarnations: Sequence[int]) -> None:
+        """Know these workers, and the least incarnation of each that may push."""
+        self.workers = workers
+        self.gradients.seat(least_incarnations)
+        self.pool.keep(_arenas(len(workers)))
 
     def start(self, values: torch.Tensor) -> None:
         """Take the initial values over and set the optimizer up on them."""
@@ -120,6 +127,11 @@ class Part:
     def _started(self) -> ShardOptimizer:
         assert self._optimizer is not None, "start() comes first"  # noqa: S101 - our own order of calls
         return self._optimizer
+
+
+def _arenas(num_workers: int) -> int:
+    """Free arenas to keep: a gradient waiting from each worker, and copies of versions still read."""
+    return num_workers + 2
 
 
 def _slot(spec: ShardSpec, piece: Piece) -> Slot:

@@ -98,6 +98,12 @@ class ShardService(ShardServicer):
         _log.info("term %d: %d tensors, %d bytes expected", spec.term, len(spec.tensors), expected)
         return shard_pb2.ConfigureReply(bytes=expected)
 
+    async def Seat(self, request: shard_pb2.SeatRequest, context: Context) -> shard_pb2.SeatReply:  # noqa: N802
+        """Say who may push."""
+        workers, least = tuple(request.workers), tuple(request.least_incarnations)
+        await self._judged(context, lambda: self._store.seat(request.term, workers, least))
+        return shard_pb2.SeatReply()
+
     async def Publish(  # noqa: N802
         self, request: shard_pb2.PublishRequest, context: Context
     ) -> shard_pb2.PublishReply:

@@ -170,7 +170,7 @@ class ShardStore:
     def ordinal(self, worker: str) -> int | None:
         """Place of a worker in the order of summation; `None` if the model here knows no such worker."""
         with self._changed:
-            workers = self._part.spec.workers if self._part else ()
+            workers = self._part.workers if self._part else ()
         return workers.index(worker) if worker in workers else None
 
     # The coordinator's side.
@@ -197,6 +197,20 @@ class ShardStore:
                 self._blobs.clear()
                 self._changed.notify_all()
             return expected
+
+    def seat(self, term: int, workers: tuple[str, ...], least_incarnations: Sequence[int]) -> None:
+        """Let workers in that were added, and bar incarnations that are over. Again: no effect.
+
+        Raises `ValueError` for a list that leaves out or changes a worker that is known, or numbers that do not fit it.
+        """
+        with self._changed:
+            part = self._of_term(term)
+            known = part.workers
+            if workers[: len(known)] != known or len(set(workers)) < len(workers):
+                raise ValueError(f"workers must begin with {', '.join(known)}, each once, not be {', '.join(workers)}")
+            if len(least_incarnations) != len(workers):
+                raise ValueError(f"{len(workers)} workers need as many incarnations, not {len(least_incarnations)}")
+            part.seat(workers, least_incarnations)
 
     def publish(self, term: int) -> None:
         """Make the initial values version 0. Again: no effect."""
