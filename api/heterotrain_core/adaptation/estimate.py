@@ -6,7 +6,7 @@ Only compute and data scale with the share; the push is a part of `a`. Waiting f
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, pstdev
 from typing import Final
@@ -26,8 +26,10 @@ SPREAD: Final = 1.2
 """Largest over smallest size from which on `a` and `c` can be told apart."""
 ANCHORED: Final = 8
 """With so many records of the present size the model passes through their mean: shares are moved from there."""
-LEAST_SLOPE: Final = 0.02
+LEAST_SLOPE: Final = 0.1
 """Of ``t / b``: a device that is not full yet takes no longer for more samples, but it will not stay so."""
+SLOPE_SPREAD: Final = 0.5
+"""How far slopes lie from ``t / b``, relative: what is assumed of a worker before two of its sizes are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +125,26 @@ def _line(means: dict[int, float], kept: dict[int, list[float]], present: int) -
     if line is None:
         return None
     at = present if present in pooled and len(kept[present]) >= ANCHORED else told[len(told) // 2]
-    slope = max(line.slope, LEAST_SLOPE * pooled[at] / at)
+    even = pooled[at] / at
+    trust = _slope_trust({size: kept[size] for size in told}, line.intercept, line.slope, at)
+    slope = max(trust * line.slope + (1 - trust) * even, LEAST_SLOPE * even)
     fixed = pooled[at] - slope * at
-    return (fixed, slope) if fixed >= 0 else (0.0, pooled[at] / at)
+    return (fixed, slope) if fixed >= 0 else (0.0, even)
+
+
+def _slope_trust(kept: Mapping[int, Sequence[float]], intercept: float, slope: float, at: int) -> float:
+    """How much a measured slope counts against ``t / b``, 0 to 1.
+
+    Sizes are computed one after the other, and whatever else the machine did meanwhile is in their difference: that
+    does not become less with more steps. So a mean is taken to be as uncertain as a single step, and one that lies off
+    the line as uncertain as it is off. Without this a fast worker on a loaded machine, which the load left just when
+    its share grew, seems to take the same time for any share; then it is given the smallest.
+    """
+    spreads = [pstdev(times) / fmean(times) for times in kept.values()]
+    misfits = [fmean(times) / max(intercept + slope * size, 1e-12) - 1.0 for size, times in kept.items()]
+    spread = math.hypot(max(spreads), max(map(abs, misfits)))
+    reach = (max(kept) - min(kept)) / at
+    return SLOPE_SPREAD**2 / (SLOPE_SPREAD**2 + 2 * (spread / reach) ** 2)
 
 
 def _pooled(weighted: Sequence[tuple[float, int]]) -> list[float]:

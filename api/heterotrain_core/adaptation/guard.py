@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -21,6 +21,12 @@ REVERSALS: Final = 3
 """So many in a row freeze the shares."""
 MEMORY_COOLDOWNS: Final = 4
 """A change that comes so many cool-downs after the last, or later, undoes nothing."""
+LEAST_PART: Final = 0.5
+"""Of the way after a reversal. Smaller steps would stay within the dead band for ever."""
+THAW_GAIN: Final = 0.1
+"""A gain above it ends a freeze early."""
+THAW_WINDOWS: Final = 6
+"""Windows in a row for which it must have lasted."""
 VERIFY_STEPS: Final = 8
 RECENT: Final = 20
 
@@ -40,6 +46,8 @@ class Made:
     """Standard error of it, relative."""
     changes: Mapping[str, int]
     """Changes of speed seen until then, by worker."""
+    paces: Mapping[str, float] = field(default_factory=dict)
+    """Seconds per sample with the shares from before, by the models of then."""
     marks: Mapping[str, int] | None = None
     """Newest step of each worker when it came into force; `None`: it has not yet."""
     verified: bool = False
@@ -52,7 +60,7 @@ class Guard:
     over: int = 0
     """Windows in a row with a gain beyond the band."""
     part: float = 1.0
-    """Of the way to the wanted shares; halved by each reversal."""
+    """Of the way to the wanted shares; half of it after a reversal."""
     widen: int = 1
     """Windows and cool-down are this many times as long; doubled by each reversal."""
     reversals: int = 0
@@ -81,12 +89,12 @@ def judge(
         words = f"new shares would gain {gain:.1%}, within the dead band of {limit:.1%}"
         return replace(guard, over=0), Verdict(False, words)
     if now < guard.frozen_until:
-        left = guard.frozen_until - now
-        return guard, Verdict(False, f"shares are frozen for {left:.0f} s more: {guard.frozen_why}")
+        return _frozen(guard, gain=gain, limit=limit, now=now, urgent=urgent, window=window)
     if urgent:
         return replace(guard, over=0), Verdict(True, urgent)
     guard = replace(guard, over=guard.over + 1) if window else guard
-    cooldown, windows = settings.cooldown_rounds * guard.widen, settings.windows * guard.widen
+    widen = 1 if is_calm(guard, settings, version) else guard.widen
+    cooldown, windows = settings.cooldown_rounds * widen, settings.windows * widen
     if guard.made is not None and version - guard.made.effective_round < cooldown:
         since = version - guard.made.effective_round
         return guard, Verdict(False, f"new shares would gain {gain:.1%}; cool-down: round {since} of {cooldown}")
@@ -96,21 +104,36 @@ def judge(
     return replace(guard, over=0), Verdict(True, f"the gain lasted for {windows} windows")
 
 
+def _frozen(guard: Guard, *, gain: float, limit: float, now: float, urgent: str, window: bool) -> tuple[Guard, Verdict]:
+    """A freeze ends early for a large gain that has lasted since the last change of any speed."""
+    over = 0 if urgent or gain <= max(limit, THAW_GAIN) else guard.over + window
+    if over >= THAW_WINDOWS:
+        thawed = replace(guard, over=0, frozen_until=now, frozen_why="")
+        return thawed, Verdict(True, f"the gain lasted for {over} windows without any change of speed")
+    left = guard.frozen_until - now
+    return replace(guard, over=over), Verdict(False, f"shares are frozen for {left:.0f} s more: {guard.frozen_why}")
+
+
 def after_change(guard: Guard, settings: Settings, made: Made, now: float) -> Guard:
-    """Remember an agreed change; one that undoes the last one halves the step and doubles windows and cool-down."""
+    """Remember an agreed change; after one that undoes the last, half steps and twice the windows."""
     last = guard.made
-    distance = math.inf if last is None else made.effective_round - last.effective_round
-    calm = distance > MEMORY_COOLDOWNS * settings.cooldown_rounds * guard.widen
-    if last is None or calm:
+    if last is None or is_calm(guard, settings, made.effective_round):
         return Guard(made=made, frozen_until=guard.frozen_until, frozen_why=guard.frozen_why)
     if not undoes(made, last):
         return replace(guard, made=made, over=0)
     reversals = guard.reversals + 1
-    guard = replace(guard, made=made, over=0, reversals=reversals, part=guard.part / 2, widen=guard.widen * 2)
+    guard = replace(guard, made=made, over=0, reversals=reversals, part=LEAST_PART, widen=guard.widen * 2)
     if reversals < REVERSALS:
         return guard
     why = f"they went to and fro {reversals} times within {MEMORY_COOLDOWNS * settings.cooldown_rounds} rounds each"
     return replace(guard, frozen_until=now + settings.freeze_seconds, frozen_why=why, reversals=0, part=1.0, widen=1)
+
+
+def is_calm(guard: Guard, settings: Settings, version: int) -> bool:
+    """Whether the last change is so long ago that what was learned of going to and fro is forgotten."""
+    if guard.made is None:
+        return True
+    return version - guard.made.effective_round > MEMORY_COOLDOWNS * settings.cooldown_rounds * guard.widen
 
 
 def undoes(made: Made, last: Made) -> bool:

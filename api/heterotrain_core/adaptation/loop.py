@@ -6,6 +6,7 @@ or the membership changed; between, it only takes the records in.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
@@ -21,8 +22,8 @@ from heterotrain_core.shares import start_shares
 
 __all__ = ["State", "step"]
 
-CEILING_FREEZES: Final = 10
-"""Freezes after which a share is tried again that a worker did not bear."""
+CEILING_FREEZES: Final = 2
+"""Freezes after which a share is tried again that a worker did not bear; twice as many each time it does not again."""
 
 PATIENCE: Final = 4
 """Times `lost_seconds`: workers that have given no model by then no longer hold the first plan up."""
@@ -74,7 +75,8 @@ def _decide(state: State, seen: Observation, weighed: Weighed, now: float, *, wi
     )
     state = replace(state, guard=guard)
     if not verdict.act:
-        settled = replace(state, urgent="") if weighed.gain <= weighed.band else state
+        is_over = weighed.gain <= weighed.band or now < guard.frozen_until
+        settled = replace(state, urgent="") if is_over else state
         return settled, _said(Action.KEEP, verdict.words, seen, weighed, now)
     why = f"{verdict.words}; {_gain_words(weighed)}"
     return _propose(state, seen, weighed, now, action=Action.PROPOSE, shares=weighed.wanted, why=why)
@@ -132,6 +134,7 @@ def _propose(
         speed_before=0.0 if measured is None else measured.samples_per_second,
         noise_before=0.0 if measured is None else measured.error,
         changes=num_changes(state),
+        paces={room.name: room.even for room in weighed.rooms if room.known},
         verified=action is not Action.PROPOSE,  # only what was chosen by its prediction is held against it
     )
     decision = replace(_said(action, why, seen, weighed, now), proposal=Proposal(generation, shares, why))
@@ -201,11 +204,25 @@ def _roll_back(
     until = now + state.settings.freeze_seconds
     guard = replace(state.guard, frozen_until=until, frozen_why="the last change made rounds slower")
     suspects = _changed_since(state, made)
-    ceilings = {n: Ceiling(made.before[n], now + CEILING_FREEZES * state.settings.freeze_seconds) for n in suspects}
+    ceilings = {name: _suspected(state, made, name, now) for name in suspects}
     state = replace(state, guard=guard, ceilings={**state.ceilings, **ceilings})
     weighed = weigh(state, seen, now)
     state, decision = _propose(state, seen, weighed, now, action=Action.ROLL_BACK, shares=made.before, why=why)
     return state, replace(decision, verified=verified, found=(*state.changes, *weighed.found))
+
+
+def _suspected(state: State, made: Made, name: str, now: float) -> Ceiling:
+    """The ceiling of a worker that became slower with a larger share: its old one, for a while."""
+    known = state.ceilings.get(name)
+    times = 1 if known is None else known.times + 1
+    return Ceiling(
+        samples=made.before[name],
+        until=now + CEILING_FREEZES * state.settings.freeze_seconds * 2 ** (times - 1),
+        share=made.before[name],
+        pace=made.paces.get(name, math.inf),
+        mark=state.tracks[name].seen,
+        times=times,
+    )
 
 
 def _is_starved(state: State, weighed: Weighed, now: float) -> bool:

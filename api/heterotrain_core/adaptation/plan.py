@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
 
@@ -16,6 +16,8 @@ from heterotrain_core.types import Bounds
 
 GROWTH: Final = 2
 """A share grows at most so many times beyond the largest that its worker has computed (trust region)."""
+CORRIDOR: Final = 2
+"""A plan gives a worker at least 1 / so much, at most so much, of what it would get in proportion to its speed now."""
 UNKNOWN_SLOPE: Final = 1e9
 WORTH_SAYING: Final = 1.5
 """How many times faster a job must be without a worker before the loop says so (C-5)."""
@@ -33,12 +35,19 @@ class Room:
     high: int
     known: bool
     """Its times are known: it counts in predictions."""
+    push: float = 0.0
+    """Part of `fixed`, in no relation to the share."""
     limit: str = ""
     """What makes `low` and `high` narrower than its bounds."""
 
     def seconds(self, share: int) -> float:
         """Its time by the model, push included; 0 if not known."""
         return self.fixed + self.per_sample * share if self.known else 0.0
+
+    @property
+    def even(self) -> float:
+        """Seconds per sample with its present share, as if all of its time but the push were in proportion."""
+        return (self.fixed - self.push) / max(1, self.share) + self.per_sample
 
 
 def rooms(
@@ -52,22 +61,44 @@ def rooms(
     return [_room(w, tracks.get(w.name, Track()), ceilings.get(w.name), w.name in lost, grain) for w in workers]
 
 
+def in_corridor(found: Sequence[Room], total: int, grain: int) -> list[Room]:
+    """The same, narrowed to shares near those in proportion to the measured speeds.
+
+    That rule (``b t_mean / t``: C2) needs no fitted line and ends at the same shares: where a line is wrong, since the
+    workers slow each other down, it is wrong by at most `CORRIDOR` before the next steps are measured.
+    """
+    even = [replace(r, fixed=r.push, per_sample=r.even) if r.known else r for r in found]
+    shares = best_shares(even, total, grain)
+    return [_narrowed(room, shares[room.name], grain) if room.known else room for room in found]
+
+
+def _narrowed(room: Room, even: int, grain: int) -> Room:
+    """`room` between 1 / `CORRIDOR` and `CORRIDOR` times `even`, its own share always within."""
+    low = room.low + max(0, min(even // CORRIDOR, room.share) - room.low) // grain * grain
+    high = min(room.high, room.low + max(0, max(CORRIDOR * even, room.share) - room.low) // grain * grain)
+    return replace(room, low=low, high=high, limit="trust" if high < room.high else room.limit)
+
+
 def _room(worker: WorkerSeen, track: Track, ceiling: int | None, lost: bool, grain: int) -> Room:
     low, high = worker.bounds.minimum, worker.bounds.maximum
     model = track.model
     if model is None or model.steps < TRUSTED:
-        return Room(worker.name, worker.share, 0.0, UNKNOWN_SLOPE, worker.share, worker.share, False, "too few records")
+        return Room(
+            worker.name, worker.share, 0.0, UNKNOWN_SLOPE, worker.share, worker.share, False, limit="too few records"
+        )
     push = median([p.push for p in track.points])
     fixed, per_sample, limit = model.fixed + push, model.per_sample, ""
     if lost:
-        return Room(worker.name, worker.share, fixed, per_sample, worker.share, worker.share, True, "metrics lost")
+        return Room(
+            worker.name, worker.share, fixed, per_sample, worker.share, worker.share, True, push, "metrics lost"
+        )
     if ceiling is not None and ceiling < high:
         high, limit = max(low, ceiling), "memory"
     trusted = max(worker.share, GROWTH * max(worker.share, track.largest))
     if trusted < high:
         high, limit = trusted, "trust"
     high = low + (max(high, worker.share) - low) // grain * grain
-    return Room(worker.name, worker.share, fixed, per_sample, min(low, worker.share), high, True, limit)
+    return Room(worker.name, worker.share, fixed, per_sample, min(low, worker.share), high, True, push, limit)
 
 
 def best_shares(found: Sequence[Room], total: int, grain: int) -> dict[str, int]:

@@ -5,17 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Final, NamedTuple
 
 from heterotrain_core.adaptation import guard as guards
 from heterotrain_core.adaptation.detect import change_words
+from heterotrain_core.adaptation.estimate import TRUSTED
 from heterotrain_core.adaptation.guard import Guard, Made
-from heterotrain_core.adaptation.track import Track, follow
+from heterotrain_core.adaptation.track import Track, follow, steps_with
 from heterotrain_core.adaptation.values import Answer, Found, Observation, Settings
 
 SILENT: Final = "did not answer"
 """How a refusal by silence begins (`heterotrain_core.negotiation`): it tells nothing of the share."""
 FIRST: Final = "the workers' speeds are known for the first time"
+
+
+ECHO: Final = 1.5
+"""A change of speed by less, just after the shares changed, is taken for their effect on a machine that is shared."""
+INNOCENT: Final = 1.25
+"""A worker that takes so much longer per sample with its old share too did not become slower by the new one."""
 
 
 class Ceiling(NamedTuple):
@@ -24,6 +32,14 @@ class Ceiling(NamedTuple):
     samples: int
     until: float = math.inf
     """What made rounds slower once may be tried again one day."""
+    share: int = 0
+    """What it went back to; 0: it refused, nothing was tried."""
+    pace: float = 0.0
+    """Seconds per sample that it took with that share before."""
+    mark: int = 0
+    """Newest step when it went back."""
+    times: int = 1
+    """How often this happened in a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +74,23 @@ def take_in(state: State, seen: Observation, now: float) -> tuple[State, bool]:
     live = frozenset(w.name for w in seen.workers if w.live)
     tracks: dict[str, Track] = {}
     found: list[Found] = []
+    factors: list[float] = []
     for worker in seen.workers:
         if worker.live:
             track, changes = follow(state.tracks.get(worker.name, Track()), worker.name, worker.records, now)
             tracks[worker.name] = track
             found += [change_words(change, worker.node) for change in changes]
+            factors += [change.factor for change in changes]
     known_before = all_known(state)
     woken = bool(found)
     if found:
-        state = replace(state, urgent=found[-1].words, changes=(*state.changes, *found))
+        state = replace(state, changes=(*state.changes, *found))
+    causes = [f for f, factor in zip(found, factors, strict=True) if not _is_echo(state, seen, factor)]
+    if causes:
+        state = replace(state, urgent=causes[-1].words)
     if state.live and live and live != state.live:
         # What was agreed with other members means nothing any more.
-        guard = replace(state.guard, made=None, over=0)
+        guard = replace(state.guard, made=None, over=0, frozen_until=-math.inf, frozen_why="")
         state = replace(state, urgent=_membership(state.live, live), pending=None, guard=guard)
         woken = True
     began = now if state.began is None and seen.training else state.began
@@ -77,7 +98,37 @@ def take_in(state: State, seen: Observation, now: float) -> tuple[State, bool]:
     if seen.answer is not None and state.pending is not None:
         state = _answered(state, state.pending, seen, seen.answer, now)
     woken = woken or (bool(state.urgent) and all_known(state) and not known_before)
-    return _mark(state, seen), woken
+    return _mark(_cleared(state, seen), seen), woken
+
+
+def _cleared(state: State, seen: Observation) -> State:
+    """Without ceilings of workers that turn out to be as slow with their old share: something else was to blame."""
+    shares = {w.name: w.share for w in seen.workers}
+    innocent = [
+        name
+        for name, ceiling in state.ceilings.items()
+        if ceiling.share and shares.get(name) == ceiling.share and _is_as_slow(state.tracks.get(name), ceiling)
+    ]
+    if not innocent:
+        return state
+    why = f"{', '.join(innocent)} became slower whatever the share"
+    left = {name: ceiling for name, ceiling in state.ceilings.items() if name not in innocent}
+    return replace(state, ceilings=left, urgent=why, guard=Guard())  # the way back was none
+
+
+def _is_as_slow(track: Track | None, ceiling: Ceiling) -> bool:
+    points = [] if track is None else steps_with(track.points, ceiling.share, ceiling.mark)
+    if len(points) < TRUSTED:
+        return False
+    return median([p.busy / p.samples for p in points]) > INNOCENT * ceiling.pace
+
+
+def _is_echo(state: State, seen: Observation, factor: float) -> bool:
+    """Whether a change of speed may come from our own change of shares: it must wait for the cool-down as any other."""
+    made = state.guard.made
+    if made is None or not 1 / ECHO < factor < ECHO:
+        return False
+    return seen.version - made.effective_round < state.settings.cooldown_rounds
 
 
 def all_known(state: State) -> bool:

@@ -44,8 +44,10 @@ def weigh(state: State, seen: Observation, now: float) -> Weighed:
     rooms = plans.rooms(live, tracks, ceilings, lost, settings.grain)
     present = {w.name: w.share for w in live}
     total = plans.total_of(live, settings.global_batch, settings.grain) or sum(present.values())
+    rooms = plans.in_corridor(rooms, total, settings.grain)
     best = plans.best_shares(rooms, total, settings.grain)
-    part = state.guard.part if sum(present.values()) == total else 1.0
+    whole = sum(present.values()) != total or guards.is_calm(state.guard, settings, seen.version)
+    part = 1.0 if whole else state.guard.part
     wanted = plans.part_way(present, best, part=part, found=rooms, grain=settings.grain)
     measured = guards.measured(live, tracks, None, 1)
     overhead = _overhead(rooms, measured)

@@ -65,6 +65,28 @@ def test_two_sizes_tell_the_fixed_part() -> None:
     assert (model.fixed, model.per_sample, model.identified) == (pytest.approx(0.1), pytest.approx(0.025), True)
 
 
+@pytest.mark.parametrize(
+    ("load", "least"),
+    [
+        pytest.param(1.4, 0.5, id="gone before the larger size: flat at first sight"),
+        pytest.param(1.2, 0.7, id="half of it gone"),
+        pytest.param(1.0, 0.9, id="there was none"),
+    ],
+)
+def test_a_load_that_leaves_just_when_the_share_grows_does_not_make_more_samples_seem_free(
+    load: float, least: float
+) -> None:
+    """A worker in proportion, with steps that vary by a tenth: sizes are seen one after the other."""
+    rng = random.Random(5)
+    steps = [(125, load * 0.001 * 125 * rng.gauss(1, 0.1)) for _ in range(10)]
+    steps += [(171, 0.001 * 171 * rng.gauss(1, 0.1)) for _ in range(15)]
+
+    model = fit(points(*steps))
+
+    assert model is not None
+    assert least < model.per_sample / 0.001 < 1.1
+
+
 def test_sizes_that_hardly_differ_tell_nothing() -> None:
     model = fit(points(*[(32, 0.9)] * 10, *[(33, 0.8)] * 10))
 

@@ -91,12 +91,25 @@ def test_going_to_and_fro_halves_the_step_then_freezes() -> None:
         guard = after_change(guard, SETTINGS, change, now)
         parts.append((guard.part, guard.widen))
 
-    assert parts == [(1.0, 1), (0.5, 2), (0.25, 4), (1.0, 1)]
+    assert parts == [(1.0, 1), (0.5, 2), (0.5, 4), (1.0, 1)]
     assert guard.frozen_until == SETTINGS.freeze_seconds
     _, verdict = judge(guard, SETTINGS, gain=0.5, limit=0.05, version=999, now=60.0, urgent="", window=True)
     assert verdict == Verdict(
         False, "shares are frozen for 60 s more: they went to and fro 3 times within 40 rounds each"
     )
+
+
+@pytest.mark.parametrize(
+    ("gains", "urgent", "want"),
+    [
+        pytest.param([0.2] * 6, "", [False] * 5 + [True], id="a large gain for six windows"),
+        pytest.param([0.2] * 5 + [0.04] + [0.2] * 5, "", [False] * 11, id="not in a row"),
+        pytest.param([0.08] * 20, "", [False] * 20, id="a small gain"),
+        pytest.param([0.2] * 20, "a became 3x slower", [False] * 20, id="speeds change all the time"),
+    ],
+)
+def test_a_freeze_ends_early_for_a_large_gain_that_lasts(gains: list[float], urgent: str, want: list[bool]) -> None:
+    assert windows(gains, Guard(frozen_until=1e6, frozen_why="they went to and fro"), urgent=urgent) == want
 
 
 def test_a_change_long_after_the_last_one_undoes_nothing() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heterotrain_core.adaptation.plan import (
@@ -11,6 +11,7 @@ from heterotrain_core.adaptation.plan import (
     best_shares,
     faster_unbound,
     faster_without,
+    in_corridor,
     micro_batch,
     part_way,
     rooms,
@@ -50,6 +51,31 @@ def test_the_best_shares_are_those_of_oracle_c1() -> None:
 
 def test_limits_that_leave_no_choice_keep_the_present_shares() -> None:
     assert best_shares([room("a", 1.0, 40, 1, 40), room("b", 1.0, 88, 1, 40)], 128, 1) == {"a": 40, "b": 88}
+
+
+def test_a_line_moves_a_share_by_half_or_twice_of_what_its_speed_asks_for() -> None:
+    """Worker `a` seems to take 0.79 s for anything: by its line the smallest share, or any, were as good for it."""
+    flat = Room("a", 32, 0.79, 1e-4, 1, 128, True)
+    found = in_corridor([flat, *FOUR[1:]], 128, 1)
+
+    a, b = found[0], found[1]
+
+    assert (a.low, a.high, a.limit) == (26, 104, "trust")
+    assert (b.low, b.high) == (19, 78)
+    assert best_shares(found, 128, 1)["a"] >= 26
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(1e-3, 0.1)), min_size=2, max_size=6), st.integers(1, 4))
+def test_the_corridor_always_has_room_for_the_whole_batch(lines: list[tuple[float, float]], grain: int) -> None:
+    found = [Room(f"w{i}", 8 * grain, a, c, grain, 40 * grain, True) for i, (a, c) in enumerate(lines)]
+    total = 8 * grain * len(found)
+
+    narrowed = in_corridor(found, total, grain)
+
+    assert all(old.low <= new.low <= new.high <= old.high for old, new in zip(found, narrowed, strict=True))
+    assert sum(new.low for new in narrowed) <= total <= sum(new.high for new in narrowed)
+    assert all(new.low % grain == new.high % grain == 0 for new in narrowed)
 
 
 @pytest.mark.parametrize(
