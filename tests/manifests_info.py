@@ -96,19 +96,19 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [  # what, the rule, the fi
         "credentials that lead away",
         collect(source={"endpoint": {"url": "http://a/", "credentials": "../x"}}),
         "spec.source.endpoint.credentials",
-        "must match",
+        "must be small letters, digits and -, with no - at the ends, not '../x': for example x",
     ),
     (
         "a URL with a password",
         collect(source={"endpoint": {"url": "http://u:p@a/"}}),
         "spec.source.endpoint.url",
-        "must match",
+        "must be http:// or https://, a host",
     ),
     (
         "a file's URL",
         collect(source={"endpoint": {"url": "file:///etc/passwd"}}),
         "spec.source.endpoint.url",
-        "must match",
+        "must be http:// or https://, a host",
     ),
     ("an alpha of 0", process({"operator": "ewma", "alpha": 0}), f"{STEP}.alpha", "must be between 1e-09 and 1"),
 ]

@@ -6,6 +6,7 @@ strings written as Kubernetes wants them; range and default are added to each de
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from heterotrain_api.contract import GROUP, VERSION
-from heterotrain_api.fields import INT32_MAX, INT_OR_STRING
+from heterotrain_api.fields import INT32_MAX, INT_OR_STRING, WORDS
 from heterotrain_api.immutability import IMMUTABLE, SAME_GROUPS, Immutable
 from heterotrain_api.info_checks import COLLECTION_RULES, PROCESSING_RULES
 from heterotrain_api.info_collection import (
@@ -26,7 +27,7 @@ from heterotrain_api.info_collection import (
 )
 from heterotrain_api.info_fields import RuleStatus
 from heterotrain_api.info_rules import PROCESSING_KIND, PROCESSING_PLURAL, ProcessingRule, ProcessingRuleSpec
-from heterotrain_api.rules import RULES, Rule
+from heterotrain_api.rules import RULES, Figures, Rule
 from heterotrain_api.v1alpha1 import (
     KIND,
     PLURAL,
@@ -48,6 +49,7 @@ _KEPT: Final = (
     "format",
     "enum",
     "pattern",
+    WORDS,
     "minLength",
     "maxLength",
     "minimum",
@@ -57,7 +59,7 @@ _KEPT: Final = (
     "minProperties",
     "maxProperties",
 )
-_BOUNDS: Final = {"minimum", "maximum", "pattern", "minLength", "maxLength"}
+_BOUNDS: Final = {"minimum", "maximum", "pattern", WORDS, "minLength", "maxLength"}
 
 Column = tuple[str, str, str, str]
 """Title, type, JSON path, description."""
@@ -240,11 +242,16 @@ def node_at(schema: Schema, path: str) -> Schema:
     return schema
 
 
-def _add_rule(root: Schema, path: str, cel: str, message: str, field: str) -> None:
-    entry = {"rule": cel, "message": message}
+def _add_rule(  # noqa: PLR0917  # as a `Rule` has them
+    root: Schema, path: str, cel: str, message: str, field: str, figures: Figures | None = None
+) -> None:
     if field.startswith(".metadata"):  # metadata has no properties in the schema to point to
-        entry["message"] = f"{field.lstrip('.')} {message}"
-    elif field:
+        message = f"{field.lstrip('.')} {message}"
+    entry = {"rule": cel, "message": message}
+    if figures is not None:
+        words = f"{message.replace('%', '%%')}; {figures.text}"
+        entry["messageExpression"] = f"{_cel_text(words)}.format([{', '.join(figures.cel)}])"
+    if field and not field.startswith(".metadata"):
         node_at(root, f"{path}{field}")
         entry["fieldPath"] = field
     node_at(root, path).setdefault(VALIDATIONS, []).append(entry)
@@ -266,10 +273,42 @@ def kind_schema(kind: ResourceKind) -> Schema:
         },
     }
     for rule in kind.rules:
-        _add_rule(root, rule.path, rule.cel, rule.message, rule.field)
+        _add_rule(root, rule.path, rule.cel, rule.message, rule.field, rule.figures)
     for fixed in kind.immutable:
         _add_rule(root, fixed.path, fixed.cel, fixed.message, f".{fixed.field}")
     return root
+
+
+def patterns_as_rules(schema: Schema) -> Schema:
+    """The schema with each pattern that has words as a rule that says them.
+
+    Of a broken pattern the API server tells the pattern; of a broken rule the rule's words.
+    """
+    out: Schema = {}
+    for key, value in schema.items():
+        if key in ("items", "additionalProperties"):
+            out[key] = patterns_as_rules(value)
+        elif key == "properties":
+            out[key] = {name: patterns_as_rules(item) for name, item in value.items()}
+        elif key not in ("pattern", WORDS):
+            out[key] = value
+    if WORDS in schema:
+        test = f".matches({_cel_text(schema['pattern'])})"
+        message = f"must be {schema[WORDS]}"
+        rule = {
+            "rule": f"type(self) == int || string(self){test}" if INT_OR_STRING in schema else f"self{test}",
+            "message": message,
+            "messageExpression": f"{_cel_text(f'{message}, not %s')}.format([self])",
+        }
+        out[VALIDATIONS] = [rule, *out.get(VALIDATIONS, ())]
+    elif "pattern" in schema:
+        out["pattern"] = schema["pattern"]
+    return out
+
+
+def _cel_text(text: str) -> str:
+    """A string literal of CEL, which escapes as JSON does."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def job_schema() -> Schema:
@@ -287,7 +326,7 @@ def crd(kind: ResourceKind = JOB) -> dict[str, Any]:
         "served": True,
         "storage": True,
         "additionalPrinterColumns": columns,
-        "schema": {"openAPIV3Schema": kind_schema(kind)},
+        "schema": {"openAPIV3Schema": patterns_as_rules(kind_schema(kind))},
         "subresources": {"status": {}},
     }
     names = {

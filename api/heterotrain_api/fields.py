@@ -18,6 +18,8 @@ SAFE_INT_MAX: Final = 2**53 - 1
 
 LIST_TYPE: Final = "x-kubernetes-list-type"
 LIST_MAP_KEYS: Final = "x-kubernetes-list-map-keys"
+WORDS: Final = "x-heterotrain-words"
+"""What a pattern asks for, in words; in no CRD, where the pattern becomes a rule that says them."""
 PRESERVE_UNKNOWN: Final = "x-kubernetes-preserve-unknown-fields"
 INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 
@@ -28,6 +30,11 @@ ATOMIC: Final[dict[str, Any]] = {LIST_TYPE: "atomic"}
 def keyed_by(*keys: str) -> dict[str, Any]:
     """Schema of a list whose items are told apart by `keys`; no two items may have the same."""
     return {LIST_TYPE: "map", LIST_MAP_KEYS: list(keys)}
+
+
+def said(words: str) -> dict[str, Any]:
+    """What people are told who break a field's pattern: ``must be <words>, not …``."""
+    return {WORDS: words}
 
 
 class Resource(BaseModel):
@@ -59,7 +66,14 @@ Argument: TypeAlias = Annotated[str, Field(max_length=4096)]
 Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=253)]
 """Name of a Kubernetes object."""
 
-LabelValue: TypeAlias = Annotated[str, Field(max_length=63, pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$")]
+LabelValue: TypeAlias = Annotated[
+    str,
+    Field(
+        max_length=63,
+        pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$",
+        json_schema_extra=said("letters, digits, -, _ and ., with a letter or digit at both ends"),
+    ),
+]
 """Value of a label."""
 
 Message: TypeAlias = Annotated[str, Field(max_length=1024)]
@@ -68,7 +82,11 @@ Quantity: TypeAlias = Annotated[
     Annotated[int, Field(ge=0, le=SAFE_INT_MAX)]
     | Annotated[
         str,
-        Field(max_length=64, pattern=r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$"),
+        Field(
+            max_length=64,
+            pattern=r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$",
+            json_schema_extra=said("a quantity such as 2, 500m or 1.5Gi"),
+        ),
     ],
     Field(
         json_schema_extra={INT_OR_STRING: True}, description="An amount: an integer, or a string such as 500m or 2Gi."

@@ -13,7 +13,7 @@ from typing import Annotated, Final, TypeAlias
 from pydantic import Field
 
 from heterotrain_api.contract import API_VERSION
-from heterotrain_api.fields import ATOMIC, Argument, Resource, keyed_by
+from heterotrain_api.fields import ATOMIC, Argument, Resource, keyed_by, said
 from heterotrain_api.info_fields import (
     Cardinality,
     Globs,
@@ -30,10 +30,25 @@ from heterotrain_api.v1alpha1 import ObjectMeta
 COLLECTION_KIND: Final = "CollectionRule"
 COLLECTION_PLURAL: Final = "collectionrules"
 
-Url: TypeAlias = Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^https?://[^\s@/]+(/\S*)?$")]
+Url: TypeAlias = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=1024,
+        pattern=r"^https?://[^\s@/]+(/\S*)?$",
+        json_schema_extra=said("http:// or https://, a host and perhaps a path, without user or blanks"),
+    ),
+]
 Path: TypeAlias = Annotated[str, Field(min_length=1, max_length=512)]
 """Field names joined by dots; ``[*]`` for each item of a list, ``["a.b"]`` for a name with dots."""
-CredentialsName: TypeAlias = Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+CredentialsName: TypeAlias = Annotated[
+    str,
+    Field(
+        max_length=63,
+        pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+        json_schema_extra=said("small letters, digits and -, with no - at the ends"),
+    ),
+]
 Templates: TypeAlias = Annotated[dict[str, Template], Field(max_length=16)]
 Paths: TypeAlias = Annotated[dict[str, Path], Field(max_length=16)]
 

@@ -7,13 +7,21 @@ from typing import Annotated, Final, TypeAlias
 
 from pydantic import Field
 
-from heterotrain_api.fields import Count, Message, Resource, keyed_by
+from heterotrain_api.fields import Count, Message, Resource, keyed_by, said
 from heterotrain_api.status import Condition, ConditionStatus, Time
 
 LARGEST: Final = 1e18
 DAY: Final = 86400.0
 
-MetricName: TypeAlias = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z_:][A-Za-z0-9_:]*$")]
+MetricName: TypeAlias = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=128,
+        pattern=r"^[A-Za-z_:][A-Za-z0-9_:]*$",
+        json_schema_extra=said("letters, digits, _ and :, with no digit first"),
+    ),
+]
 Seconds: TypeAlias = Annotated[float, Field(ge=0.001, le=30 * DAY)]
 """More than none."""
 Number: TypeAlias = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]

@@ -13,7 +13,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from heterotrain_api.contract import API_VERSION
-from heterotrain_api.fields import ATOMIC, Resource
+from heterotrain_api.fields import ATOMIC, Resource, said
 from heterotrain_api.info_fields import (
     Cardinality,
     Globs,
@@ -30,7 +30,15 @@ from heterotrain_api.v1alpha1 import ObjectMeta
 PROCESSING_KIND: Final = "ProcessingRule"
 PROCESSING_PLURAL: Final = "processingrules"
 
-InputName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+InputName = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=63,
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        json_schema_extra=said("letters, digits and _, with no digit first"),
+    ),
+]
 
 
 class Aggregate(StrEnum):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from heterotrain_api.names import MAX_LABEL, NAME_BUDGET, PS_GROUP
+from heterotrain_api.schema_check import suggestion
 from heterotrain_api.v1alpha1 import (
     Adaptive,
     Batch,
@@ -39,6 +40,22 @@ JOB_NAME_PATTERN: Final = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
 
 @dataclass(frozen=True, slots=True)
+class Figures:
+    """Values in words: one text, filled in by the API server and by Python."""
+
+    text: str
+    """With ``%d`` or ``%s`` for each value."""
+    cel: tuple[str, ...]
+    """A CEL expression for each value. Texts joined by + would cost too much: the length of a number is not known."""
+    values: Callable[[Any], tuple[object, ...]]
+    """The same values, from the model."""
+
+    def told(self, node: Any) -> str:
+        """The text for the object at a rule's path."""
+        return self.text % self.values(node)
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """`cel` and `holds` say the same about the object at `path`."""
 
@@ -51,6 +68,12 @@ class Rule:
     """The rule on the model of the object at `path`."""
     field: str = ""
     """The field to blame, relative to `path`: ``.name``."""
+    figures: Figures | None = None
+    """By which values the rule is broken, told after the message."""
+
+    def told(self, node: Any) -> str:
+        """What is told where `node` breaks the rule."""
+        return f"{self.message}; {self.figures.told(node)}" if self.figures is not None else self.message
 
 
 def smallest_start(group: WorkerGroup) -> int:
@@ -106,10 +129,22 @@ def _some_initial_leave_room(spec: HeteroTrainJobSpec) -> bool:
     return lowest <= spec.global_batch_size <= highest
 
 
+def _what_is_left(spec: HeteroTrainJobSpec) -> tuple[int, int, int]:
+    given = sum(group.replicas * (group.batch.initial or 0) for group in spec.workers)
+    others = [group for group in spec.workers if group.batch.initial is None]
+    low = sum(group.replicas * group.batch.min for group in others)
+    high = sum(group.replicas * largest_share(group, spec) for group in others)
+    return spec.global_batch_size - given, low, high
+
+
 def _is_job_name(job: HeteroTrainJob) -> bool:
     name = job.metadata.name
     edges = name[:1].isalpha() and name[-1:] != "-"
     return edges and all(c in "abcdefghijklmnopqrstuvwxyz0123456789-" for c in name)
+
+
+def _name_and_a_better_one(job: HeteroTrainJob) -> tuple[str]:
+    return (job.metadata.name + suggestion(job.metadata.name, JOB_NAME_PATTERN),)
 
 
 def _names_fit(job: HeteroTrainJob) -> bool:
@@ -185,8 +220,12 @@ def _bound_in_range(synchronization: Synchronization) -> bool:
     return isinstance(bound, int) and adaptive.min <= bound <= adaptive.max
 
 
+def _pods(spec: HeteroTrainJobSpec) -> int:
+    return spec.parameter_servers.replicas + _sum(spec, lambda _: 1)
+
+
 def _pods_fit(spec: HeteroTrainJobSpec) -> bool:
-    return spec.parameter_servers.replicas + _sum(spec, lambda _: 1) <= MAX_PODS
+    return _pods(spec) <= MAX_PODS
 
 
 def _somebody_is_waited_for(spec: HeteroTrainJobSpec) -> bool:
@@ -218,8 +257,29 @@ _START_HIGH = f"(has(w.batch.initial) ? w.batch.initial : {_LARGEST})"
 _ALL_INITIAL = "self.workers.all(w, has(w.batch.initial))"
 
 
-def _cel_sum(share: str) -> str:
-    return f"self.workers.map(w, w.replicas * {share}).sum()"
+def _cel_sum(share: str, among: str = "") -> str:
+    return f"self.workers{among and f'.filter(w, {among})'}.map(w, w.replicas * {share}).sum()"
+
+
+def _sums(bound: str, cel: str, share: Callable[[WorkerGroup, HeteroTrainJobSpec], int]) -> Figures:
+    return Figures(
+        f"the sum of replicas x batch.{bound} is %d, globalBatchSize is %d",
+        (_cel_sum(cel), "self.globalBatchSize"),
+        lambda spec: (_sum(spec, lambda group: share(group, spec)), spec.global_batch_size),
+    )
+
+
+_SUM_OF_MIN = _sums("min", "w.batch.min", lambda group, _: group.batch.min)
+_LEFT = Figures(
+    "%d is left for them, they take %d to %d",
+    (
+        f"self.globalBatchSize - {_cel_sum('w.batch.initial', 'has(w.batch.initial)')}",
+        _cel_sum("w.batch.min", "!has(w.batch.initial)"),
+        _cel_sum(_LARGEST, "!has(w.batch.initial)"),
+    ),
+    _what_is_left,
+)
+_PODS = f"self.parameterServers.replicas + {_cel_sum('1')}"
 
 
 RULES: Final[tuple[Rule, ...]] = (
@@ -237,6 +297,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "pods and services are named after the job",
         _is_job_name,
         field=".metadata.name",
+        figures=Figures("it is %s", ("self.metadata.name",), _name_and_a_better_one),
     ),
     Rule(
         "",
@@ -307,11 +368,12 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         "spec",
-        f"self.parameterServers.replicas + {_cel_sum('1')} <= {MAX_PODS}",
+        f"{_PODS} <= {MAX_PODS}",
         f"must come to at most {MAX_PODS} pods together with the parameter servers (one Secret holds the certificates "
         "of all): lower replicas",
         _pods_fit,
         field=".workers",
+        figures=Figures("they are %d", (_PODS,), lambda spec: (_pods(spec),)),
     ),
     Rule(
         "spec",
@@ -319,6 +381,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "must be at least the sum of replicas x batch.min over all groups: raise it, or lower batch.min or replicas",
         _minimum_fits,
         field=".globalBatchSize",
+        figures=_SUM_OF_MIN,
     ),
     Rule(
         "spec",
@@ -327,6 +390,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "lower it, or raise batch.max or replicas",
         _maximum_suffices,
         field=".globalBatchSize",
+        figures=_sums("max", _LARGEST, largest_share),
     ),
     Rule(
         "spec",
@@ -335,6 +399,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "plus a multiple of it): change globalBatchSize, batch.min or batchGrain",
         _on_grain,
         field=".globalBatchSize",
+        figures=_SUM_OF_MIN,
     ),
     Rule(
         "spec",
@@ -346,9 +411,11 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         "spec",
         f"!{_ALL_INITIAL} || {_cel_sum('w.batch.initial')} == self.globalBatchSize",
-        "must have batch.initial such that the sum of replicas x batch.initial is globalBatchSize (all groups give it)",
+        "must have batch.initial such that the sum of replicas x batch.initial is globalBatchSize, since all groups "
+        "give it: change batch.initial or globalBatchSize, or leave batch.initial out where the rest shall go",
         _all_initial_sum_up,
         field=".workers",
+        figures=_sums("initial", "w.batch.initial", lambda group, _: group.batch.initial or 0),
     ),
     Rule(
         "spec",
@@ -358,6 +425,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "their batch.min and batch.max",
         _some_initial_leave_room,
         field=".workers",
+        figures=_LEFT,
     ),
     _means_something_in("stalenessBound", "staleness_bound", SyncMode.SSP, SyncMode.DELAY),
     _means_something_in("adaptive", "adaptive", SyncMode.SSP, SyncMode.DELAY),

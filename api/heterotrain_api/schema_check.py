@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
-from heterotrain_api.fields import INT_OR_STRING, LIST_MAP_KEYS, PRESERVE_UNKNOWN
+from heterotrain_api.fields import INT_OR_STRING, LIST_MAP_KEYS, PRESERVE_UNKNOWN, WORDS
 
 Schema = Mapping[str, Any]
 
@@ -197,7 +197,30 @@ def _check_string(value: str, schema: Schema, path: str) -> Iterator[Fault]:
         return
     yield from _check_size(len(value), schema, path, "Length", "characters")
     if "pattern" in schema and not matches(schema["pattern"], value):
-        yield Fault(path, f"must match {schema['pattern']}, not {value[:40]!r}")
+        yield _off_pattern(value, schema, path)
+
+
+def _off_pattern(value: str, schema: Schema, path: str) -> Fault:
+    words = schema.get(WORDS) or f"a text that matches {schema['pattern']}"
+    near = suggestion(value, schema["pattern"], schema["maxLength"])
+    return Fault(path, f"must be {words}, not {value[:40]!r}{near}")
+
+
+def suggestion(value: str, pattern: str, longest: float = math.inf) -> str:
+    """``: for example x``, the nearest text that the pattern takes; empty if none is near."""
+    for text in _tamed(value):
+        if text and len(text) <= longest and matches(pattern, text):
+            return f": for example {text}"
+    return ""
+
+
+def _tamed(value: str) -> Iterator[str]:
+    """The value with ever more taken away of what names do not take: blanks at the ends, capitals, odd characters."""
+    for text in (value.strip(), value.strip().lower(), value.strip().capitalize()):
+        yield text
+        for stand_in in ("-", "_", ""):
+            name = re.sub(r"[^A-Za-z0-9]+", stand_in, text)
+            yield from (name, name.strip(stand_in), name.lstrip("0123456789-_").rstrip(stand_in))
 
 
 def matches(pattern: str, text: str) -> bool:
@@ -214,7 +237,7 @@ def _check_number(value: float, schema: Schema, path: str) -> Iterator[Fault]:
 def _check_int_or_string(value: Any, schema: Schema, path: str) -> Iterator[Fault]:
     if isinstance(value, str):
         if len(value) > schema["maxLength"] or not matches(schema["pattern"], value):
-            yield Fault(path, f"must be a quantity such as 2, 500m or 1.5Gi, not {value[:40]!r}")
+            yield _off_pattern(value, schema, path)
     elif isinstance(value, int) and not isinstance(value, bool):
         yield from _check_number(value, schema, path)
     else:

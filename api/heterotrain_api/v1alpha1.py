@@ -28,6 +28,7 @@ from heterotrain_api.fields import (
     Quantity,
     Resource,
     keyed_by,
+    said,
 )
 from heterotrain_api.status import (
     Condition,
@@ -98,7 +99,14 @@ UNBOUNDED: Final = "None"
 """What stands in place of a number that is no limit."""
 
 _NO_LIMIT: Final = Field(json_schema_extra={INT_OR_STRING: True})
-_NoLimit = Annotated[str, Field(max_length=4, pattern=f"^{UNBOUNDED}$")]
+_NoLimit = Annotated[
+    str,
+    Field(
+        max_length=4,
+        pattern=f"^{UNBOUNDED}$",
+        json_schema_extra=said(f"a number, or the word {UNBOUNDED} for no limit"),
+    ),
+]
 Bound = Annotated[Annotated[int, Field(ge=0, le=MAX_STALENESS)] | _NoLimit, _NO_LIMIT]
 """A staleness bound, or the word None."""
 Window = Annotated[Annotated[int, Field(ge=0, le=3_600_000)] | _NoLimit, _NO_LIMIT]
@@ -107,6 +115,9 @@ Window = Annotated[Annotated[int, Field(ge=0, le=3_600_000)] | _NoLimit, _NO_LIM
 
 FOLDER: Final = r"^[A-Za-z0-9_][-A-Za-z0-9_.]*(/[A-Za-z0-9_][-A-Za-z0-9_.]*)*$"
 """A relative path that stays where it begins."""
+_FOLDER: Final = said(
+    "a path of names of letters, digits, -, _ and ., none of which begins with - or ., with / between"
+)
 
 
 class ImagePullPolicy(StrEnum):
@@ -182,7 +193,15 @@ class TaintEffect(StrEnum):
 class EnvVar(Resource):
     """One environment variable."""
 
-    name: Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[-._a-zA-Z][-._a-zA-Z0-9]*$")]
+    name: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=256,
+            pattern=r"^[-._a-zA-Z][-._a-zA-Z0-9]*$",
+            json_schema_extra=said("letters, digits, -, _ and ., with no digit first"),
+        ),
+    ]
     """Name of the variable. Names that begin with HETEROTRAIN_ are reserved for the job's own settings."""
     value: Argument = ""
     """Value of the variable."""
@@ -242,7 +261,15 @@ class Batch(Resource):
 class WorkerGroup(Resource):
     """Workers that are alike: same template, same device, same bounds."""
 
-    name: Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$")]
+    name: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=32,
+            pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$",
+            json_schema_extra=said("small letters, digits and -, with a letter first and no - at the end"),
+        ),
+    ]
     """Name of the group: small letters, digits, -; begins with a letter; not ps. Workers are named <name>-<index>."""
     replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = 1
     """Number of workers in the group."""
@@ -390,9 +417,11 @@ class Checkpoint(Resource):
     """Seconds of training from one checkpoint to the next. If everyRounds is not given either: 600."""
     keep: Annotated[int, Field(ge=1, le=1000)] = 3
     """Number of checkpoints that are kept; older ones of the same job are removed."""
-    path: Annotated[str, Field(min_length=1, max_length=256, pattern=FOLDER)] = "checkpoints"
+    path: Annotated[str, Field(min_length=1, max_length=256, pattern=FOLDER, json_schema_extra=_FOLDER)] = "checkpoints"
     """Folder for the checkpoints, below the output volume."""
-    resume_from: Annotated[str, Field(min_length=1, max_length=512, pattern=FOLDER)] | None = None
+    resume_from: (
+        Annotated[str, Field(min_length=1, max_length=512, pattern=FOLDER, json_schema_extra=_FOLDER)] | None
+    ) = None
     """Checkpoint, or folder of some, below the output volume, that a job without one of its own begins from."""
 
 

@@ -225,7 +225,7 @@ def broken_rules(resource: BaseModel, rules: Sequence[Rule] = RULES) -> Iterator
     for rule in rules:
         for path, node in _nodes(resource, rule.path):
             if not rule.holds(node):
-                yield Fault(f"{path}{rule.field}".lstrip("."), rule.message)
+                yield Fault(f"{path}{rule.field}".lstrip("."), rule.told(node))
 
 
 def _nodes(job: BaseModel, path: str) -> Iterator[tuple[str, Any]]:

@@ -55,8 +55,8 @@ def spec_schema(kind: ResourceKind) -> Schema:
 def _plain(schema: Mapping[str, Any]) -> Schema:
     out: Schema = {}
     for key, value in schema.items():
-        if key.startswith("x-kubernetes-") or key == "format":
-            continue  # formats of Kubernetes: int32, double
+        if key.startswith("x-") or key == "format":
+            continue  # of Kubernetes and our own; formats of Kubernetes: int32, double
         if key == "properties":
             out[key] = {name: _plain(item) for name, item in value.items()}
         elif key in ("items", "additionalProperties") and isinstance(value, dict):

@@ -188,3 +188,18 @@ texts = st.text("aAyYnNoO01.:-# ~'\"{}[]&*!|>%@`,\n\té", max_size=8)
 )
 def test_yaml_reads_back_as_the_same_value(value: Any) -> None:
     assert yaml.safe_load(to_yaml({"key": value})) == {"key": value}
+
+
+def test_what_breaks_a_pattern_is_told_in_words_and_not_by_the_pattern() -> None:
+    entries = [
+        entry
+        for kind in KINDS.values()
+        for version in crd(kind)["spec"]["versions"]
+        for path, node in walk(version["schema"]["openAPIV3Schema"])
+        if not path.startswith("status")
+        for entry in [*node.get(VALIDATIONS, ()), *([{"rule": "a pattern"}] if "pattern" in node else [])]
+        if "pattern" in entry["rule"] or entry["rule"].endswith('$")')
+    ]
+    assert len(entries) >= 15
+    assert [entry for entry in entries if not entry.get("message", "").startswith("must be ")] == []
+    assert "x-heterotrain-words" not in "".join(crd_yaml(kind) for kind in KINDS.values())

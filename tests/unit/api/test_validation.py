@@ -14,6 +14,7 @@ from heterotrain_api.v1alpha1 import MAX_REPLICAS, Device, Volume
 from heterotrain_api.validation import InvalidManifestError, parse, validate
 from manifests import batches, make_group, make_manifest, random_manifest
 
+GROUP_NAME = "small letters, digits and -, with a letter first and no - at the end"
 RANGE = {"min": 3, "max": 3}
 
 GOOD: list[tuple[str, dict[str, Any]]] = [
@@ -162,7 +163,34 @@ BAD: list[tuple[str, object, list[str]]] = [
     (
         "a line break at the end of a name",
         make_manifest(workers=[make_group("cpu\n")]),
-        ["spec.workers[0].name: must match ^[a-z]([-a-z0-9]*[a-z0-9])?$, not 'cpu\\n'"],
+        [f"spec.workers[0].name: must be {GROUP_NAME}, not 'cpu\\n': for example cpu"],
+    ),
+    (
+        "a name with what names do not take",
+        make_manifest(workers=[make_group("Old GPUs_1")]),
+        [f"spec.workers[0].name: must be {GROUP_NAME}, not 'Old GPUs_1': for example old-gpus-1"],
+    ),
+    (
+        "a name that is near none that is taken",
+        make_manifest(workers=[make_group("été")]),
+        [f"spec.workers[0].name: must be {GROUP_NAME}, not 'été': for example t"],
+    ),
+    (
+        "a variable that begins with a digit",
+        make_manifest(env=[{"name": "1 A"}]),
+        [
+            "spec.env[0].name: must be letters, digits, -, _ and ., with no digit first, not '1 A': for example A",
+        ],
+    ),
+    (
+        "no limit in small letters",
+        make_manifest(synchronization={"mode": "SSP", "stalenessBound": "none"}),
+        [
+            (
+                "spec.synchronization.stalenessBound: must be a number, or the word None for no limit, not 'none': "
+                "for example None"
+            )
+        ],
     ),
     ("no worker group", make_manifest(workers=[]), ["spec.workers: must have between 1 and 16 entries, not 0"]),
     (
@@ -188,7 +216,12 @@ BAD: list[tuple[str, object, list[str]]] = [
     (
         "a quantity with a blank",
         make_manifest(workers=[make_group(resources={"limits": {"memory": "1 Gi"}})]),
-        ["spec.workers[0].resources.limits.memory: must be a quantity such as 2, 500m or 1.5Gi, not '1 Gi'"],
+        [
+            (
+                "spec.workers[0].resources.limits.memory: must be a quantity such as 2, 500m or 1.5Gi, not '1 Gi': "
+                "for example 1Gi"
+            )
+        ],
     ),
     (
         "two groups of one name",
