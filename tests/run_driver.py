@@ -31,7 +31,12 @@ def make_manifest(*, dataset_size: int = 20, shape: tuple[int, ...] = (3, 4), op
 
 
 def make_config(
-    shares: Mapping[str, int], *, bounds: Bounds = WIDE, stop: StopLimits = NO_LIMITS, grain: int = 1
+    shares: Mapping[str, int],
+    *,
+    bounds: Bounds = WIDE,
+    stop: StopLimits = NO_LIMITS,
+    grain: int = 1,
+    rejoin_limit: int = 0,
 ) -> RunConfig:
     workers = tuple(WorkerSpec(name, name.split("-")[0], share, bounds) for name, share in shares.items())
     return RunConfig(
@@ -41,6 +46,7 @@ def make_config(
         batch_grain=grain,
         stop=stop,
         lease_seconds=15.0,
+        rejoin_limit=rejoin_limit,
     )
 
 
@@ -70,6 +76,16 @@ class Script:
     """Waits for the outcome of an evaluation."""
     silent_from: int | None = None
     """Does no more work from this iteration on."""
+    incarnation: int = 0
+    ordinal: int = -1
+    version: int = -1
+    """That its model holds."""
+    evaluations: int = 0
+
+    def begin(self) -> None:
+        """From its first line, in a new process."""
+        self.items.clear()
+        self.evaluating, self.evaluations, self.version = False, 0, -1
 
 
 class Driver:
@@ -82,6 +98,10 @@ class Driver:
         self.scripts = {s.name: s for s in (scripts or [Script(w.name) for w in config.workers])}
         self.effects: list[out.Effect] = []
         self.published = 0
+        self.readable = {0}
+        """Versions that the shards hold."""
+        self.given: dict[tuple[int, int, int], tuple[SampleRange, ...]] = {}
+        """What was granted, by ordinal, incarnation and iteration."""
         self.hold_exports = False
         self.script_starts = True
         """Scripts begin their epochs by themselves."""
@@ -105,6 +125,8 @@ class Driver:
                 self.effects += effects
                 for effect in effects:
                     self._react(effect)
+                if isinstance(event, ev.SaidGoodbye | ev.SessionBroken) and event.worker in self.scripts:
+                    self.scripts[event.worker].begin()  # what it was sent last, nobody reads
             if not self._work():
                 return self.effects[before:]
 
@@ -114,6 +136,19 @@ class Driver:
             self.later(ev.Joined(script.name, 1, host="here"))
             self.later(ev.ManifestGiven(script.name, script.manifest))
         return self.tell()
+
+    def join(self, *names: str) -> list[out.Effect]:
+        """Workers come, for the first time or again, and train until nothing more happens."""
+        for name in names:
+            self.scripts.setdefault(name, Script(name)).begin()
+            self.later(ev.Joined(name, 1, host="there"))
+            self.later(ev.ManifestGiven(name, self.scripts[name].manifest))
+        return self.tell()
+
+    def lose(self, name: str, detail: str = "closed") -> list[out.Effect]:
+        """A worker's process is gone."""
+        self.scripts[name].begin()
+        return self.tell(ev.SessionBroken(name, detail))
 
     # --- reading ---
 
@@ -131,6 +166,11 @@ class Driver:
         """Ranges of all grants."""
         return sorted(r for s in self.scripts.values() for g in s.grants for r in g.ranges)
 
+    def committed_samples(self) -> list[SampleRange]:
+        """What all gradients in commits were computed from."""
+        keys = [k for c in self.of(out.CommitRound) for k, _ in c.contributions]
+        return sorted(r for k in keys for r in self.given[k.worker, k.incarnation, k.iteration])
+
     # --- the world ---
 
     def _react(self, effect: out.Effect) -> None:
@@ -141,17 +181,25 @@ class Driver:
                 self.later(ev.InitialPublished())
             case out.CommitRound():
                 self.published = effect.version + 1
+                self.readable = {v for v in self.readable if v in effect.retain} | {self.published}
                 self.later(ev.Committed(effect.version))
             case out.Export() if not self.hold_exports:
                 self.later(ev.Exported(effect.file, f"/out/{effect.file}"))
             case out.SaveCheckpoint(progress=progress) if not self.hold_exports:
                 self.later(ev.CheckpointSaved(progress.version, f"/out/checkpoints/{progress.version}"))
+            case out.SeatWorkers():
+                self.later(ev.WorkersSeated(effect.number))
+            case out.Dismiss(again=True):
+                self.scripts[effect.worker].begin()
             case out.Send():
                 self._hear(self.scripts[effect.worker], effect.message)
 
     def _hear(self, script: Script, message: out.Message) -> None:
         match message:
+            case out.Welcome():
+                script.incarnation, script.ordinal = message.incarnation, message.ordinal
             case out.ManifestAccepted():
+                self._pull(script, message.version)
                 if message.push_initial_values:
                     self.later(ev.InitialValuesPushed(script.name))
                 if self.script_starts:
@@ -161,6 +209,7 @@ class Driver:
                 script.steps.append((type(item).__name__, item.version, step))
                 if isinstance(item, Grant):
                     script.grants.append(item)
+                    self.given[script.ordinal, script.incarnation, item.iteration] = item.ranges
             case out.PlanProposal(plan=plan):
                 if script.accepts != "silent":
                     accepted = script.accepts == "yes"
@@ -173,6 +222,11 @@ class Driver:
                 sums = {"right": float(samples)} if samples else {}
                 self.later(ev.EvaluationPart(script.name, message.call, sums, samples / script.speed))
 
+    def _pull(self, script: Script, version: int) -> None:
+        # Before training nobody asks whether version 0 is published.
+        assert version in self.readable or version == script.version, f"{version} of {self.readable} for {script.name}"
+        script.version = version
+
     def _work(self) -> bool:
         """Let one worker do its next item; False if nobody can."""
         for script in self.scripts.values():
@@ -182,6 +236,7 @@ class Driver:
             if script.silent_from is not None and isinstance(item, Grant) and item.iteration >= script.silent_from:
                 continue
             script.items.popleft()
+            self._pull(script, item.version)
             match item:
                 case Grant():
                     seconds = item.samples / script.speed

@@ -92,5 +92,8 @@ class TrainerConfig(_Frozen):
     """Checkpoint, or folder of some, that a job without one of its own begins from; seen from shard 0."""
     restore_limit: int = 0
     """How often the job may go back to a checkpoint because a process was lost; after that, or at 0, it fails."""
+    rejoin_limit: int = 0
+    """Losses of each worker that the job goes on from, taking it back if it comes; one more, or at 0 the first, fails
+    it."""
     recovery_seconds: float = 120.0
-    """How long a lost parameter server may stay away."""
+    """How long a lost parameter server may stay away, or all workers together."""

@@ -93,6 +93,37 @@ def reachable_total(bounds: Collection[Bounds], total: int, grain: int) -> int |
     return smallest + min(room, (total - smallest) // grain) * grain
 
 
+def joined_plan(
+    current: Plan,
+    worker: str,
+    weights: Mapping[str, float],
+    micro_batch: int | None,
+    *,
+    bounds: Mapping[str, Bounds],
+    total: int,
+    grain: int,
+) -> Plan | None:
+    """The plan after `worker` has joined: all shares in proportion to `weights` (of all workers), within bounds.
+
+    None if the minimums exceed `total`. Micro-batches of the others stay.
+    """
+    shares = {**current.shares, worker: Share(0, micro_batch)}
+    reached = reachable_total([bounds[name] for name in shares], total, grain)
+    if reached is None:
+        return None
+    samples = allocate(
+        [0.0] * len(shares),
+        [1 / weights[name] if weights[name] > 0 else _LAST_SERVED for name in shares],
+        reached,
+        [bounds[name].minimum for name in shares],
+        [bounds[name].maximum for name in shares],
+        grain,
+    )
+    joined = {name: replace(share, samples=n) for (name, share), n in zip(shares.items(), samples, strict=True)}
+    reason = f"{worker} takes part with a share of {joined[worker].samples}"
+    return Plan(current.generation + 1, joined, reason, derived=True)
+
+
 def derive_plan(current: Plan, worker: str, *, bounds: Mapping[str, Bounds], total: int, grain: int) -> Plan | None:
     """The plan after `worker` left, was lost or is drained: the others' shares scaled in proportion, within bounds.
 

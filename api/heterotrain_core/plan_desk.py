@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from statistics import fmean
 
 from heterotrain_core.event_log import EventLog
 from heterotrain_core.members import Member
 from heterotrain_core.negotiation import Negotiation
-from heterotrain_core.plan import check_plan, complete_plan, derive_plan, reachable_total
+from heterotrain_core.plan import check_plan, complete_plan, derive_plan, joined_plan, reachable_total
 from heterotrain_core.progress import Progress
 from heterotrain_core.rounds import Rounds
 from heterotrain_core.run_effects import AnswerCommand, AnswerPlan, Effect, PlanProposal, Refusal, Send
 from heterotrain_core.run_events import DrainCommanded, PlanAnswered, PlanRequested
-from heterotrain_core.run_values import RunConfig, RunFault, RunReason
+from heterotrain_core.run_values import RunConfig, RunFault, RunReason, WorkerSpec
 from heterotrain_core.synchronization import Backup, Synchronization, describe
 from heterotrain_core.types import Plan, Share
 
@@ -32,12 +34,16 @@ class PlanDesk:
         self._log = log
         self._bounds = {w.name: w.bounds for w in config.workers}
         self._negotiation: Negotiation | None = None
+        self._past: dict[str, Share] = {}
+        """What workers had that are out of the plan."""
         self.start = Plan(FIRST_GENERATION, {w.name: Share(w.share) for w in config.workers}, "start shares")
+        # A group that was scaled down may have taken room with it.
+        reached = reachable_total(list(self._bounds.values()), config.global_batch_size, config.batch_grain)
         faults = check_plan(
             self.start,
             bounds=self._bounds,
             grain=config.batch_grain,
-            total=config.global_batch_size,
+            total=reached or config.global_batch_size,
             live=list(self._bounds),
             current_generation=0,
         )
@@ -74,7 +80,7 @@ class PlanDesk:
             pending = self._negotiation.plan.generation
             refusals = (Refusal("", f"plan {pending} is being agreed: propose again when that is settled"),)
         else:
-            live = [self._config.workers[i].name for i in rounds.policy.live]
+            live = [rounds.name_of(i) for i in rounds.policy.live]
             refusals = self._faults(plan, live, current.generation)
             if not refusals:
                 self._negotiation = Negotiation(
@@ -127,25 +133,77 @@ class PlanDesk:
         elif (plan := self._derive(rounds.policy.plan, member.name)) is None:
             why = "the minimum shares of the other workers exceed the global batch"
         else:
-            effects = self.cancel(f"worker {member.name} is drained", now)
-            effects += rounds.plan(plan, now)
-            effects += rounds.drain(member.ordinal)
-            self._log.add(RunReason.WORKER_DRAINED, f"worker {member.name} is drained: {plan.reason}", now)
-            return [*effects, AnswerCommand(event.request, True)]
+            return [*self._drained(member, plan, rounds, now), AnswerCommand(event.request, True)]
         return [AnswerCommand(event.request, False, why)]
+
+    def leaves(self, member: Member, rounds: Rounds, now: float) -> list[Effect]:
+        """A live worker finishes what it was granted and leaves, whoever is left."""
+        return self._drained(member, self._derive(rounds.policy.plan, member.name), rounds, now)
+
+    def _drained(self, member: Member, plan: Plan | None, rounds: Rounds, now: float) -> list[Effect]:
+        effects = self.cancel(f"worker {member.name} is drained", now)
+        self._remember(member.name, rounds.policy.plan)
+        if plan is not None:
+            effects += rounds.plan(plan, now)
+        effects += rounds.drain(member.ordinal)
+        words = plan.reason if plan is not None else "nobody else is there"
+        self._log.add(RunReason.WORKER_DRAINED, f"worker {member.name} is drained: {words}", now)
+        return effects
+
+    def add(self, spec: WorkerSpec) -> None:
+        """Know one more worker."""
+        self._bounds[spec.name] = spec.bounds
+
+    def joined(
+        self, member: Member, rounds: Rounds, speeds: Mapping[str, float], groups: Mapping[str, str], now: float
+    ) -> list[Effect]:
+        """A worker takes part from now on: give it a share by a derived plan.
+
+        In proportion to `speeds` if they are known of all; else as much as the mean of its group (`groups`: by worker)
+        or, without one, of all.
+        """
+        effects = self.cancel(f"worker {member.name} has joined", now)
+        current, past = rounds.policy.plan, self._past.pop(member.name, None)
+        others = {name: float(share.samples) for name, share in current.shares.items() if name != member.name}
+        if all(speeds.get(name, 0.0) > 0.0 for name in (*others, member.name)):
+            weights = {name: speeds[name] for name in (*others, member.name)}
+        else:
+            alike = [n for name, n in others.items() if groups[name] == member.spec.group] or [*others.values()]
+            weights = {**others, member.name: max(1.0, fmean(alike)) if alike else 1.0}
+        plan = joined_plan(
+            current,
+            member.name,
+            weights,
+            past.micro_batch if past is not None else None,
+            bounds=self._bounds,
+            total=self._config.global_batch_size,
+            grain=self._config.batch_grain,
+        )
+        if plan is None:
+            message = f"worker {member.name} has no share: the minimum shares of all exceed the global batch"
+            self._log.add(RunReason.PLAN_REFUSED, message, now, warning=True)
+            return effects
+        self._log.add(RunReason.PLAN_DERIVED, f"plan {plan.generation}: {plan.reason}", now)
+        return [*effects, *rounds.plan(plan, now)]
 
     def left_before_training(self, member: Member) -> None:
         """A worker left before the first round: the start plan is derived without it."""
+        self._remember(member.name, self.start)
         self.start = self._derived(self.start, member.name)
 
     def left(self, member: Member, rounds: Rounds, *, ending: bool, now: float) -> list[Effect]:
-        """A live worker's script ended early: the others take over its share if more rounds are to come."""
+        """A live worker is gone: the others take over its share if more rounds are to come."""
         effects = self.cancel(f"worker {member.name} has left", now)
+        self._remember(member.name, rounds.policy.plan)
         if not ending and len(rounds.policy.live) > 1:
             plan = self._derived(rounds.policy.plan, member.name)
             effects += rounds.plan(plan, now)
             self._log.add(RunReason.PLAN_DERIVED, f"plan {plan.generation}: {plan.reason}", now)
         return effects
+
+    def _remember(self, worker: str, plan: Plan) -> None:
+        if worker in plan.shares:
+            self._past[worker] = plan.shares[worker]
 
     def _faults(self, plan: Plan, live: list[str], generation: int) -> tuple[Refusal, ...]:
         batch, grain = self._config.global_batch_size, self._config.batch_grain

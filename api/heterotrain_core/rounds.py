@@ -91,6 +91,10 @@ class Rounds:
         """Every worker got `TrainingEnd` and everything decided is published."""
         return self.policy.end_reason is not None and self.committed == self.policy.version
 
+    def name_of(self, worker: int) -> str:
+        """Of a worker."""
+        return self._seats[worker].name
+
     def last_grant(self, worker: int) -> Grant | None:
         """Newest grant of a worker."""
         return self._seats[worker].last_grant
@@ -99,11 +103,11 @@ class Rounds:
         """Whether the worker got `TrainingEnd`."""
         return self._seats[worker].ended
 
-    def stuck(self, waiting: frozenset[int]) -> tuple[int, int] | None:
+    def stuck(self, waiting: frozenset[int], expected: frozenset[int]) -> tuple[int, int] | None:
         """A pair (who waits, whom the round in progress waits for) that can never go on, if there is one.
 
-        `waiting` are workers that do nothing until all others join them (in an evaluation). If the round misses only
-        gradients of these, whoever has finished its part of the round is inside `optimizer.step()` and cannot come.
+        `waiting` are workers that do nothing until all `expected` join them (in an evaluation). If the round misses
+        only gradients of these, whoever has finished its part of it is inside `optimizer.step()` and cannot come.
         """
         missing = self.policy.waiting_for
         if not missing or not waiting.issuperset(missing):
@@ -112,12 +116,12 @@ class Rounds:
             seat = self._seats[worker]
             # Done in this round, or without a part in it and with nothing left to do.
             idle = seat.last_done in (self.policy.version, seat.last_named)
-            if worker not in waiting and idle:
+            if worker in expected and worker not in waiting and idle:
                 return worker, missing[0]
         return None
 
     def begin(self, incarnations: Sequence[int | None], now: float) -> list[Effect]:
-        """Open the first rounds for all workers with an incarnation; the others have left before."""
+        """Open the first rounds for all workers with an incarnation; the others have left, or may join later."""
         effects: list[Effect] = []
         for worker, incarnation in enumerate(incarnations):
             if incarnation is None:
@@ -130,6 +134,23 @@ class Rounds:
                     effects += self._carry_out([EpochEnd(worker, ended, self.committed)])
                 effects += self._carry_out(self.policy.on_join(worker, now))
         return effects
+
+    def add(self, name: str) -> None:
+        """Know one more worker, the last in order; it may be admitted."""
+        self._seats.append(_Seat(name))
+        self.policy.add_worker(name)
+
+    def admit(self, worker: int, incarnation: int) -> int:
+        """Give a worker's seat to a new incarnation; returns the version to pull, which is kept for it."""
+        seat = self._seats[worker] = _Seat(self._seats[worker].name)
+        seat.incarnation = incarnation
+        version = self.policy.version
+        seat.named.append((version, None))
+        return version
+
+    def join(self, worker: int, now: float) -> list[Effect]:
+        """A worker that was admitted is ready for work."""
+        return self._carry_out(self.policy.on_join(worker, now))
 
     def done(self, worker: int, done: Done, now: float) -> list[Effect]:
         """A gradient is complete, or refused, on all shards."""

@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from heterotrain_core import run_effects as out
 from heterotrain_core import run_events as ev
 from heterotrain_core.bsp import EPOCHS_OVER, ROUNDS_OVER
-from heterotrain_core.evaluation import EvaluationBoard
+from heterotrain_core.evaluation_desk import EvaluationDesk
 from heterotrain_core.event_log import EventLog, printable
 from heterotrain_core.members import Member, Members
+from heterotrain_core.membership import Membership, again
 from heterotrain_core.plan_desk import PlanDesk
 from heterotrain_core.progress import Progress
 from heterotrain_core.reports import Reports
@@ -23,10 +24,11 @@ from heterotrain_core.rounds import Rounds
 from heterotrain_core.run_ends import answer_after_end, fault_of
 from heterotrain_core.run_starts import first_progress
 from heterotrain_core.run_state import RunView, view_before, view_worker
-from heterotrain_core.run_values import Outcome, Phase, RunConfig, RunFault, RunReason, WorkerPhase
+from heterotrain_core.run_values import Manifest, Outcome, Phase, RunConfig, RunFault, RunReason, WorkerPhase
 from heterotrain_core.saving import Saving
 from heterotrain_core.setup_stage import Agreed, SetupStage
 from heterotrain_core.telemetry import RoundTelemetry
+from heterotrain_core.types import Plan
 
 Effects = list[out.Effect]
 
@@ -46,16 +48,21 @@ class TrainingRun:
         self._config = config
         self._restored = restored
         self._log = log or EventLog(now)
+        self._totals = RoundTelemetry()
         self._members = Members(
-            config.workers, protocol_version=config.protocol_version, lease_seconds=config.lease_seconds
+            config.workers,
+            protocol_version=config.protocol_version,
+            lease_seconds=config.lease_seconds,
+            rejoins=config.rejoin_limit > 0,
         )
+        self._created = now
         self._setup = SetupStage(self._members, config.seed, restored)
         self._plans = PlanDesk(config, self._log, restored)
-        self._evaluations = EvaluationBoard()
+        self._membership = Membership(config, self._members, self._plans, self._log)
+        self._evaluations = EvaluationDesk(self._members, self._totals)
         self._saving = Saving(
             config.model_file, self._log, config.checkpoint, restored.version if restored is not None else None
         )
-        self._totals = RoundTelemetry()
         self._rounds: Rounds | None = None
         self._stopping: tuple[RunReason, str] | None = None
         self._reports = Reports(self._log, restored.reported if restored is not None else {})
@@ -80,6 +87,11 @@ class TrainingRun:
         return self._rounds is not None
 
     @property
+    def num_workers(self) -> int:
+        """Workers that the job knows, present or not."""
+        return len(self._members)
+
+    @property
     def next_timer(self) -> float:
         """When `TimerFired` is due next; infinity: never. O(1): leases are looked at only when one may be over."""
         if self._outcome is not None:
@@ -88,11 +100,20 @@ class TrainingRun:
         window = self._rounds.policy.next_timer if self._rounds is not None else None
         return min(
             self._lease_check,
+            self._membership.deadline,
+            self._patience_ends,
             self._saving.next_timer if self.phase is Phase.TRAINING else math.inf,
             math.inf if self._plans.deadline is None else self._plans.deadline,
             math.inf if window is None else window,
             math.inf if limit is None or began is None or self._stopping is not None else began + limit,
         )
+
+    @property
+    def _patience_ends(self) -> float:
+        """When a training that goes on from a checkpoint no longer waits for all workers; infinity: it does."""
+        if self._rounds is not None or self._restored is None or not self._config.rejoin_limit:
+            return math.inf
+        return self._created + self._config.recovery_seconds
 
     @property
     def phase(self) -> Phase:
@@ -107,7 +128,7 @@ class TrainingRun:
         """The state for whoever watches. Takes medians: not for every message."""
         reason, message = self._standing()
         rounds, totals = self._rounds, self._totals
-        plan = rounds.policy.plan if rounds is not None else self._plans.start
+        plan = self._plan
         return RunView(
             phase=self.phase,
             reason=reason,
@@ -132,6 +153,7 @@ class TrainingRun:
             plan_round=rounds.policy.plan_round if rounds is not None else 0,
             synchronization=view_before(self._config.synchronization) if rounds is None else rounds.synchronization(),
             reported=self._reports.values,
+            groups=self._members.groups.replicas,
             events=self._log.latest(),
             model=self._saving.model,
             checkpoint_version=self._saving.checkpoint_version,
@@ -157,6 +179,8 @@ class TrainingRun:
                 return self._joined(event, now)
             case ev.ShardsWaited() | ev.ShardsConfigured() | ev.InitialPublished() | ev.ShardFailed():
                 return self._from_shards(event, now)
+            case ev.WorkersSeated():
+                return self._membership.seated(event.number, self._rounds)
             case ev.PlanRequested():
                 return self._plans.requested(event, self._rounds, ending=self._ending, now=now)
             case ev.TimerFired():
@@ -165,6 +189,8 @@ class TrainingRun:
                 return self._stop(RunReason.STOPPED, event.reason or "stopped on request", now)
             case ev.DrainCommanded():
                 return self._plans.drain(event, self._members.get(event.worker), self._rounds, now)
+            case ev.ScaleCommanded():
+                return self._membership.scale(event, self._rounds, ending=self._ending, now=now)
             case ev.CheckpointCommanded():
                 if not self._setup.published:
                     return [out.AnswerCommand(event.request, False, "there are no parameters yet")]
@@ -187,34 +213,39 @@ class TrainingRun:
                 member.last_heard = now
                 return self._from_worker(member, event, now)
 
-    def _from_worker(self, member: Member, event: ev.WorkerEvent, now: float) -> Effects:  # noqa: PLR0911
+    def _from_worker(self, member: Member, event: ev.WorkerEvent, now: float) -> Effects:  # noqa: PLR0911, PLR0912
         match event:
             case ev.Done():
                 return self._done(member, event, now)
             case ev.Heartbeat():
                 return self._heartbeat(member, event)
             case ev.ManifestGiven():
-                return self._setup.manifest_given(member, event.manifest)
+                return self._described(member, event.manifest)
             case ev.InitialValuesPushed():
                 return self._setup.values_pushed(member)
             case ev.Started():
                 self._setup.started(member, event.epochs)
-                return []
+                if self._rounds is None:
+                    return []
+                return self._membership.started(member, self._rounds, ending=self._ending, now=now)
             case ev.PlanAnswered():
                 return self._plans.answered(event, self._rounds, now)
             case ev.EvaluationCalled():
-                self._evaluations.call(member.name, event.call, event.dataset_size, event.version)
-                return self._share_out_evaluation(now)
+                return self._evaluations.called(event, self._rounds, self._plan, now)
             case ev.EvaluationPart():
-                return self._evaluated(member, event, now)
+                return self._evaluations.part(event, now)
             case ev.Reported():
                 return self._report(member, event.values, now)
             case ev.WorkerFailed():
+                if event.lost_shard and self._config.rejoin_limit:
+                    # Whether the shard is lost to all is seen from the coordinator.
+                    return self._lost(member, f"it lost parameter server {event.lost_shard}", now)
                 member.phase, member.error = WorkerPhase.LOST, event.error
                 raise fault_of(event)
             case ev.SessionBroken():
-                member.phase, member.error = WorkerPhase.LOST, event.detail
-                raise RunFault(RunReason.WORKER_LOST, f"worker {member.name} is lost: {event.detail}")
+                return self._lost(member, event.detail, now)
+            case ev.Leaving():
+                return self._leaving(member, now)
             case ev.SaidGoodbye():
                 return self._goodbye(member, now)
 
@@ -240,8 +271,9 @@ class TrainingRun:
         """What follows from the state, whatever the event was: begin, save, finish."""
         rounds = self._rounds
         if rounds is None:
-            agreed = self._setup.agreed() if self._outcome is None else None
+            agreed = self._setup.agreed(patient=now < self._patience_ends) if self._outcome is None else None
             return self._begin(agreed, now) if agreed is not None else []
+        self._membership.note(rounds, now)
         effects: Effects = []
         if (advice := rounds.advice()) is not None:
             self._log.add(RunReason.MOMENTUM_WITH_STALENESS, advice, now, warning=True)
@@ -262,16 +294,32 @@ class TrainingRun:
 
     def _joined(self, event: ev.Joined, now: float) -> Effects:
         member = self._members.join(event, now)
-        if isinstance(member, str):
-            self._log.add(RunReason.JOIN_REFUSED, member, now, warning=True)
-            return [out.RefuseJoin(event.worker, member)]
+        if isinstance(member, out.RefuseJoin):
+            if not member.retry:
+                self._log.add(RunReason.JOIN_REFUSED, member.reason, now, warning=True)
+            return [member]
         self._lease_check = min(self._lease_check, now + self._config.lease_seconds)
         where = f" from {event.host}" if event.host else ""
-        self._log.add(RunReason.WORKER_JOINED, f"worker {member.name} has joined{where}", now)
-        return [out.Send(member.name, out.Welcome(member.ordinal, member.incarnation, member.spec.bounds))]
+        again = " again" if member.losses else ""
+        self._log.add(RunReason.WORKER_JOINED, f"worker {member.name} has joined{again}{where}", now)
+        welcome = out.Send(member.name, out.Welcome(member.ordinal, member.incarnation, member.spec.bounds))
+        if self._rounds is None:
+            return [welcome]
+        self._evaluations.came(member.name)
+        return [welcome, *self._membership.joined(member)]
+
+    def _described(self, member: Member, manifest: Manifest) -> Effects:
+        if self._rounds is None:
+            return self._setup.manifest_given(member, manifest)
+        self._setup.check(member, manifest)
+        return self._membership.described(member, self._rounds)
 
     def _begin(self, agreed: Agreed, now: float) -> Effects:
         restored = self._restored
+        ready = set(agreed.names)
+        missing = [m for m in self._members if m.name not in ready and m.phase is not WorkerPhase.FINISHED]
+        for member in missing:
+            self._plans.left_before_training(member)
         self._rounds = Rounds(self._config, agreed.manifest, agreed.epochs, self._plans.start, restored)
         for member in agreed.workers:
             member.phase = WorkerPhase.TRAINING
@@ -279,7 +327,12 @@ class TrainingRun:
         self._saving.begin(now)
         begins = "begins" if restored is None else f"goes on from version {restored.version}"
         self._log.add(RunReason.STARTED, f"training {begins} with {len(agreed.workers)} workers", now)
-        return self._rounds.begin([m.incarnation if m.present else None for m in self._members], now)
+        effects = self._rounds.begin([m.incarnation if m.name in ready else None for m in self._members], now)
+        for member in missing:
+            if member.present:
+                self._evaluations.came(member.name)
+                effects += self._membership.late(member, self._rounds)
+        return effects
 
     # --- training -------------------------------------------------------------------------------------------------
 
@@ -289,12 +342,13 @@ class TrainingRun:
         if event.refusal is not None:
             message = f"gradient of worker {member.name} in round {event.iteration} is discarded: {event.refusal}"
             self._log.add(RunReason.GRADIENT_NOT_FINITE, message, now, warning=True)
-        self._check_not_stuck()
+        self._evaluations.check_not_stuck(self._running())
         return effects
 
     def _heartbeat(self, member: Member, event: ev.Heartbeat) -> Effects:
         if event.version is not None and self._rounds is not None:
             self._rounds.holds(member.ordinal, event.version)
+            self._evaluations.at_epoch_end(member.name)
         return []
 
     def _report(self, member: Member, values: Mapping[str, float], now: float) -> Effects:
@@ -311,9 +365,9 @@ class TrainingRun:
         return self._rounds.stop(message, now)
 
     def _timer(self, now: float) -> Effects:
-        if now >= self._lease_check:
-            self._check_leases(now)
-        effects = self._plans.timer(self._rounds, now)
+        effects = self._check_leases(now) if now >= self._lease_check else []
+        self._membership.timer(now)
+        effects += self._plans.timer(self._rounds, now)
         if self._rounds is not None:
             effects += self._rounds.timer(now)
         limit, began = self._config.stop.seconds, self._totals.began
@@ -321,50 +375,16 @@ class TrainingRun:
             effects += self._stop(RunReason.SECONDS_REACHED, f"{limit:g} s of training are over", now)
         return effects
 
-    def _check_leases(self, now: float) -> None:
+    def _check_leases(self, now: float) -> Effects:
         if now > self._lease_check + self._config.lease_seconds * _STALL_FRACTION:
             # This process stood still: what the workers said meanwhile is still in its sockets.
             for member in self._members.present():
                 member.last_heard = now
-        silent = self._members.silent(now)
-        if silent is not None:
-            silent.phase, silent.error = WorkerPhase.LOST, f"silent for {self._config.lease_seconds:g} s"
-            raise RunFault(RunReason.WORKER_LOST, f"worker {silent.name} is lost: {silent.error}")
+        effects: Effects = []
+        for member in self._members.silent(now):
+            effects += self._lost(member, f"silent for {self._config.lease_seconds:g} s", now)
         self._lease_check = self._members.next_lease_end()
-
-    def _evaluated(self, member: Member, event: ev.EvaluationPart, now: float) -> Effects:
-        outcome = self._evaluations.part(member.name, event.call, event.sums, event.seconds)
-        if outcome:
-            self._totals.evaluation_ends(now)
-        return [*outcome]
-
-    def _share_out_evaluation(self, now: float) -> Effects:
-        # Before training, workers that have not joined yet are waited for as well.
-        expected = [m for m in self._members if m.phase is not WorkerPhase.FINISHED]
-        names = [m.name for m in expected]
-        if not self._evaluations.callers.issuperset(names):
-            self._check_not_stuck()
-            return []
-        plan = self._rounds.policy.plan if self._rounds is not None else self._plans.start
-        speeds = {m.name: m.telemetry.own_speed() for m in expected}
-        shares = {name: share.samples for name, share in plan.shares.items()}
-        work = self._evaluations.share_out(names, speeds, shares)
-        if work:
-            self._totals.evaluation_begins(now)
-        return [*work]
-
-    def _check_not_stuck(self) -> None:
-        callers = self._evaluations.callers
-        if not callers or self._rounds is None:
-            return
-        pair = self._rounds.stuck(frozenset(m.ordinal for m in self._members if m.name in callers))
-        if pair is not None:
-            other, caller = (self._config.workers[i].name for i in pair)
-            raise RunFault(
-                RunReason.SCRIPTS_DIFFER,
-                f"worker {caller} calls session.evaluate in round {self._rounds.policy.version} while worker {other} "
-                "waits for its gradient: all workers must evaluate at the same places of the script",
-            )
+        return effects
 
     def abandon(self, why: str, now: float) -> Effects:
         """The term is over: answers for whoever waits for one. Nothing may be handled after it."""
@@ -385,25 +405,55 @@ class TrainingRun:
     # --- leaving and ending ---------------------------------------------------------------------------------------
 
     @property
+    def _plan(self) -> Plan:
+        """The newest."""
+        return self._rounds.policy.plan if self._rounds is not None else self._plans.start
+
+    @property
     def _ending(self) -> bool:
         """No further rounds will be opened."""
         return self._stopping is not None or (self._rounds is not None and self._rounds.policy.end_reason is not None)
 
+    def _lost(self, member: Member, detail: str, now: float) -> Effects:
+        """A worker is gone without a goodbye; the others go on, and it may come back."""
+        if member.leaving:
+            return self._goodbye(member, now)
+        self._membership.count_loss(member, detail)
+        self._log.add(RunReason.WORKER_LOST, f"worker {member.name} is lost: {detail}", now, warning=True)
+        effects: Effects = [again(member)]
+        if self._rounds is None:
+            self._setup.lost(member)
+        else:
+            effects += self._membership.out(member, self._rounds, ending=self._ending, now=now)
+            effects.append(self._membership.bar())
+        return [*effects, *self._evaluations.lost(member.name, self._rounds, self._plan, now)]
+
+    def _leaving(self, member: Member, now: float) -> Effects:
+        """A worker's process was told to end."""
+        member.leaving = True
+        if self._rounds is None or member.ordinal not in self._rounds.policy.live:
+            return []
+        return self._plans.leaves(member, self._rounds, now)
+
     def _goodbye(self, member: Member, now: float) -> Effects:
-        self._evaluations.left(member.name)
+        if not member.leaving:
+            self._evaluations.left(member.name)
+        rounds, effects = self._rounds, []
+        member.returns = member.leaving and self._members.groups.wants(member.spec)
         member.phase = WorkerPhase.FINISHED
         self._log.add(RunReason.WORKER_FINISHED, f"worker {member.name} has finished", now)
-        rounds, effects = self._rounds, []
-        if rounds is None:
+        if rounds is None and member.leaving:
+            member.phase = WorkerPhase.ABSENT
+            self._setup.lost(member)
+        elif rounds is None:
             self._setup.left(member)
             self._plans.left_before_training(member)
         else:
-            if member.ordinal in rounds.policy.live:
-                effects += self._plans.left(member, rounds, ending=self._ending, now=now)
-            effects += rounds.left(member.ordinal, now)
-            if not rounds.policy.live and rounds.policy.end_reason is None:
+            effects += self._membership.out(member, rounds, ending=self._ending, now=now)
+            awaited = any(m.awaited for m in self._members)
+            if not rounds.policy.live and rounds.policy.end_reason is None and not awaited:
                 effects += self._stop(RunReason.SCRIPTS_ENDED, "all scripts ended before their last epoch", now)
-        return [*effects, *self._share_out_evaluation(now)] if self._evaluations.callers else effects
+        return [*effects, *self._evaluations.lost(member.name, rounds, self._plan, now)]
 
     def _good_end(self, rounds: Rounds) -> tuple[Phase, RunReason, str]:
         if rounds.policy.end_reason == EPOCHS_OVER:

@@ -80,15 +80,18 @@ class RefuseJoin:
 
     worker: str
     reason: str
+    retry: bool = False
+    """It may be let in later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dismiss:
-    """End a worker's session; `fault`: the job has failed."""
+    """End a worker's session; `fault`: the job has failed. `again`: its script may begin anew and join again."""
 
     worker: str
     reason: str
     fault: bool
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,22 @@ class ConfigureShards:
     """Have all shards lay out the model; answered by `ShardsConfigured`."""
 
     manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class SeatWorkers:
+    """Tell all shards who may push, after the commits that were decided before; answered by `WorkersSeated`."""
+
+    number: int
+    workers: tuple[tuple[str, int], ...]
+    """By ordinal: the name, and the least incarnation that may push."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsChanged:
+    """How many workers each group shall have from now on, in every later term too."""
+
+    replicas: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +202,6 @@ class Finish:
 
 
 Effect: TypeAlias = (
-    Send | RefuseJoin | Dismiss | ConfigureShards | PublishInitial | CommitRound | Export | SaveCheckpoint | AnswerPlan
-    | AnswerCommand | Finish
+    Send | RefuseJoin | Dismiss | ConfigureShards | SeatWorkers | GroupsChanged | PublishInitial | CommitRound | Export
+    | SaveCheckpoint | AnswerPlan | AnswerCommand | Finish
 )  # fmt: skip

@@ -15,7 +15,7 @@ def answer_after_end(event: ev.RunEvent, outcome: Outcome) -> list[out.Effect]:
             return [out.RefuseJoin(event.worker, why)]
         case ev.PlanRequested():
             return [out.AnswerPlan(event.request, event.generation, refusals=(out.Refusal("", why),))]
-        case ev.DrainCommanded() | ev.CheckpointCommanded():
+        case ev.DrainCommanded() | ev.ScaleCommanded() | ev.CheckpointCommanded():
             return [out.AnswerCommand(event.request, False, why)]
         case _:
             return []

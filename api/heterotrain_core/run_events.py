@@ -46,6 +46,13 @@ class ShardsConfigured:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkersSeated:
+    """All shards know who may push, as of `SeatWorkers` of this number."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class InitialValuesPushed:
     """The worker that was asked for them has pushed the initial values to all shards."""
 
@@ -161,6 +168,13 @@ class WorkerFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Leaving:
+    """A worker's process was told to end: it finishes what it was granted, then says goodbye."""
+
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
 class SaidGoodbye:
     """A script ended without error."""
 
@@ -193,6 +207,15 @@ class DrainCommanded:
 
     request: int
     worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleCommanded:
+    """Let a group have so many workers, by name: those beyond leave, new ones are expected."""
+
+    request: int
+    group: str
+    replicas: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,10 +276,10 @@ class Aborted:
 
 WorkerEvent: TypeAlias = (
     ManifestGiven | InitialValuesPushed | Started | Done | PlanAnswered | EvaluationCalled | EvaluationPart
-    | Reported | Heartbeat | WorkerFailed | SaidGoodbye | SessionBroken
+    | Reported | Heartbeat | WorkerFailed | Leaving | SaidGoodbye | SessionBroken
 )  # fmt: skip
 RunEvent: TypeAlias = (
-    WorkerEvent | Joined | ShardsWaited | ShardsConfigured | InitialPublished | Committed | PlanRequested | TimerFired
-    | StopCommanded | DrainCommanded | CheckpointCommanded | Exported | ExportFailed | CheckpointSaved
-    | CheckpointFailed | ShardFailed | Aborted
+    WorkerEvent | Joined | ShardsWaited | ShardsConfigured | WorkersSeated | InitialPublished | Committed
+    | PlanRequested | TimerFired | StopCommanded | DrainCommanded | ScaleCommanded | CheckpointCommanded | Exported
+    | ExportFailed | CheckpointSaved | CheckpointFailed | ShardFailed | Aborted
 )  # fmt: skip

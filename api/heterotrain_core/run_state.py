@@ -37,6 +37,8 @@ class WorkerView:
     error: str
     recent: tuple[StepRecord, ...] = ()
     """The last iterations, oldest first."""
+    incarnation: int = 0
+    losses: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,8 @@ class RunView:
     plan_round: int
     synchronization: SynchronizationView
     reported: Mapping[str, float]
+    groups: Mapping[str, int]
+    """How many workers each group shall have."""
     events: tuple[LoggedEvent, ...]
     model: str
     checkpoint_version: int | None
@@ -118,4 +122,6 @@ def view_worker(member: Member, wanted: Share | None, granted: Grant | None) -> 
         host=member.host,
         error=member.error,
         recent=telemetry.recent,
+        incarnation=member.incarnation,
+        losses=member.losses,
     )

@@ -34,9 +34,9 @@ class WorkerPhase(StrEnum):
     """Has joined; training has not begun."""
     TRAINING = "Training"
     FINISHED = "Finished"
-    """Said goodbye after its last work."""
+    """Said goodbye: its script is over, or it was drained, scaled away or told to end."""
     LOST = "Lost"
-    """Connection or lease lost, or it reported an error."""
+    """Connection or lease lost, or it reported an error. It may join again if the job goes on."""
 
 
 class RunReason(StrEnum):
@@ -143,6 +143,10 @@ class RunConfig:
     """Mode and bounds to begin with."""
     checkpoint: CheckpointPolicy | None = None
     """`None`: checkpoints on command only."""
+    rejoin_limit: int = 0
+    """Losses of each worker that the job goes on from; one more fails it."""
+    recovery_seconds: float = 120.0
+    """How long the job waits for workers to come back: when none is left, and before it goes on from a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,11 @@ class Agreed:
     epochs: int
     workers: tuple[Member, ...]
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Of the workers."""
+        return frozenset(m.name for m in self.workers)
+
 
 class SetupStage:
     """The first manifest wins; its worker pushes the values, the others must match. Raises `RunFault`."""
@@ -29,7 +34,11 @@ class SetupStage:
         self._seed = seed
         self._restored = restored
         self.manifest: Manifest | None = None
+        self._first = ""
+        """Whose model counts."""
         self._giver: str | None = None
+        """Whose initial values count; `None`: those of the next one who comes."""
+        self._pushed = False
         self._configured = False
         self.published = False
         self.shards_waited: tuple[str, ...] = ()
@@ -37,6 +46,16 @@ class SetupStage:
 
     def manifest_given(self, member: Member, manifest: Manifest) -> list[Effect]:
         """A worker describes its model."""
+        self.check(member, manifest)
+        if self._giver is None and not self._pushed and self._restored is None:
+            self._giver = member.name
+        if self.manifest is None:
+            self.manifest = manifest
+            return [ConfigureShards(manifest)]
+        return [self._accept(member)] if self._configured else []
+
+    def check(self, member: Member, manifest: Manifest) -> None:
+        """Take note of a model; raises `RunFault` unless it is that of all others."""
         if member.manifest is not None:
             raise RunFault(RunReason.WORKER_FAILED, f"worker {member.name} gave a second model")
         member.manifest = manifest
@@ -49,13 +68,12 @@ class SetupStage:
                 RunReason.MODEL_MISMATCH, f"worker {member.name} cannot go on from the checkpoint: {mismatch}"
             )
         if self.manifest is None:
-            self.manifest, self._giver = manifest, member.name
-            return [ConfigureShards(manifest)]
+            self._first = member.name
+            return
         difference = manifest_difference(self.manifest, manifest)
         if difference is not None:
-            message = f"the model of worker {member.name} differs from that of worker {self._giver}: {difference}"
+            message = f"the model of worker {member.name} differs from that of worker {self._first}: {difference}"
             raise RunFault(RunReason.MODEL_MISMATCH, message)
-        return [self._accept(member)] if self._configured else []
 
     def configured(self) -> list[Effect]:
         """All shards have laid the model out: whoever matched may go on."""
@@ -74,6 +92,7 @@ class SetupStage:
         """The initial values are on all shards."""
         if member.name != self._giver or not self._configured or self.published:
             raise RunFault(RunReason.WORKER_FAILED, f"worker {member.name} pushed initial values without being asked")
+        self._pushed = True
         return [PublishInitial()]
 
     def started(self, member: Member, epochs: int) -> None:
@@ -91,6 +110,14 @@ class SetupStage:
             )
         member.epochs = epochs
 
+    def lost(self, member: Member) -> None:
+        """A worker is gone before training began; it may come back. If it was to give the values, another one will."""
+        if member.name != self._giver or self._pushed:
+            return
+        matched = [m for m in self._members.present() if m.manifest is not None]
+        # Once the shards have the layout, all who are here were told to pull.
+        self._giver = matched[0].name if matched and not self._configured else None
+
     def left(self, member: Member) -> None:
         """A worker's script ended before training began."""
         if member.name == self._giver and not self.published:
@@ -102,15 +129,16 @@ class SetupStage:
                 "all scripts ended before training began: they must call session.prepare and loop over session.epochs",
             )
 
-    def agreed(self) -> Agreed | None:
-        """What training begins with, once all workers that have not left are ready; else `None`."""
+    def agreed(self, *, patient: bool = True) -> Agreed | None:
+        """What training begins with, once all workers that have not left are ready; else `None`.
+
+        Not `patient`: with those that are ready.
+        """
         remaining = [m for m in self._members if m.phase is not WorkerPhase.FINISHED]
-        epochs = next((m.epochs for m in remaining), None)
-        if self.manifest is None or not self.published or epochs is None:
+        ready = [m for m in remaining if m.present and m.epochs is not None]
+        if self.manifest is None or not self.published or not ready or (patient and len(ready) < len(remaining)):
             return None
-        if any(m.epochs is None or not m.present for m in remaining):
-            return None
-        return Agreed(self.manifest, epochs, tuple(remaining))
+        return Agreed(self.manifest, ready[0].epochs or 1, tuple(ready))
 
     def waiting_for(self) -> str:
         """What training waits for, in words."""
@@ -128,5 +156,5 @@ class SetupStage:
         if not self._configured:
             return "waiting for the parameter servers to lay the model out"
         if not self.published:
-            return f"waiting for the initial values from {self._giver}"
+            return f"waiting for the initial values from {self._giver or 'a worker that comes back'}"
         return f"waiting for {names([m for m in remaining if m.epochs is None])} to begin its epochs"

@@ -689,25 +689,21 @@ class EvaluationCall(_message.Message):
     CALL_FIELD_NUMBER: _builtins.int
     DATASET_SIZE_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
-    EPOCH_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     """Counts this session's calls, from 1."""
     dataset_size: _builtins.int
     version: _builtins.int
     """The version that the model holds. Only those who hold the newest are given samples."""
-    epoch: _builtins.int
-    """Epochs that the script has behind it: calls are matched by it and their order since."""
     def __init__(
         self,
         *,
         call: _builtins.int = ...,
         dataset_size: _builtins.int = ...,
         version: _builtins.int = ...,
-        epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "dataset_size", b"dataset_size", "epoch", b"epoch", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "dataset_size", b"dataset_size", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

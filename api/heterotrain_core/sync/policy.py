@@ -149,14 +149,18 @@ class Policy:
         return self._mode.samples_before(iteration)
 
     def on_join(self, worker: int, now: float) -> Sequence[Decision]:
-        """A worker is ready; raise `ValueError` if it is there already."""
-        if self._state.status_of(worker) not in (Status.EXPECTED, Status.GONE):
+        """A worker is ready, for the first time or again; raise `ValueError` if it is there already."""
+        if self._state.status_of(worker) in (Status.LIVE, Status.DRAINING):
             raise ValueError(f"worker {self._state.names[worker]} has joined already")
         self._state.set_status(worker, Status.LIVE)
         if self._end_reason is not None:
             return self._dismiss(self._end_reason, (worker,))
         self._mode.update(worker)
         return self._advance(now)
+
+    def add_worker(self, name: str) -> None:
+        """Know one more worker, the last in order; it takes part once it joins. Give it a share by a plan first."""
+        self._state.add(name)
 
     def on_leave(self, worker: int, now: float) -> Sequence[Decision]:
         """A worker is gone: out of every round and minimum; its uncommitted samples are handed out again."""
@@ -184,7 +188,8 @@ class Policy:
         """A gradient is complete (or refused) on all shards; raise `ValueError` if it was not granted or came twice."""
         self._state.status_of(worker)
         self._mode.done(worker, iteration, base_version, samples, now, refused=refused)
-        return self._advance(now)
+        # A drained worker whose gradient came too late has nothing that a commit would still bring in.
+        return [*self._advance(now), *self._dismiss_drained()]
 
     def on_timer(self, now: float) -> Sequence[Decision]:
         """Close a round whose window is over; nothing if none is."""

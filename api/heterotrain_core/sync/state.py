@@ -40,7 +40,7 @@ class TrainingState:
             raise ValueError(f"names must be unique and at least one, not {list(names)}")
         if max_rounds is not None and max_rounds < 1:
             raise ValueError(f"max_rounds must be at least 1 or None, not {max_rounds}")
-        self.names = tuple(names)
+        self.names = list(names)
         self.cursor = cursor
         self.max_rounds = max_rounds
         self.version = version
@@ -105,6 +105,20 @@ class TrainingState:
             self._live = None
         amount = self._planned[worker]
         self._count(amount, (status is Status.LIVE) - (before is Status.LIVE))
+
+    def add(self, name: str) -> None:
+        """Know one more worker, the last in the order of summation; raise `ValueError` if the name is known.
+
+        Nobody waits for it: it is as if it had left before.
+        """
+        if name in self._ordinals:
+            raise ValueError(f"worker {name} is known already")
+        worker = self._ordinals[name] = len(self.names)
+        self.names.append(name)
+        self._status.append(Status.GONE)
+        self._members[Status.GONE].add(worker)
+        self._planned.append(0)
+        self._micro_batches.append(None)
 
     def set_plan(self, plan: Plan) -> None:
         """Use the shares of `plan` from now on; raise `ValueError` (and change nothing) if it names strangers."""

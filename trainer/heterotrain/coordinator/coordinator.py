@@ -138,16 +138,16 @@ class Coordinator:
 
     # --- sessions -------------------------------------------------------------------------------------------------
 
-    def join(self, event: ev.Joined, outlet: Outlet) -> bool:
-        """Let a session in; False: refused, and `outlet` says why."""
+    def join(self, event: ev.Joined, outlet: Outlet) -> out.RefuseJoin | None:
+        """Let a session in; or say why not, which `outlet` says too unless the worker is to try again."""
         effects = self._run.handle(event, self._loop.time())
         refusal = next((e for e in effects if isinstance(e, out.RefuseJoin)), None)
-        if refusal is not None:
-            outlet.dismiss(refusal.reason, fault=True)
-        else:
+        if refusal is None:
             self._outlets[event.worker] = outlet
+        elif not refusal.retry:
+            outlet.dismiss(refusal.reason, fault=True)
         self._carry_out(effects)
-        return refusal is None
+        return refusal
 
     def leave(self, outlet: Outlet, event: ev.WorkerEvent) -> None:
         """A session is over; nothing if it is no longer the worker's."""
@@ -217,13 +217,15 @@ class Coordinator:
 
     def tell(self, event: ev.RunEvent) -> None:
         """Hand an event to the state machine and carry out what it decides."""
-        loss = loss_of(event)
+        loss = loss_of(event, rejoins=self._settings.rejoins)
         if loss and self.open and self._run.outcome is None and may_restore(self._settings, self._past):
             if self._told_to_end:
                 self._leave_job(loss)
             else:
                 self._go_back(loss)
             return
+        if isinstance(event, ev.WorkerFailed) and event.lost_shard and self._work is not None:
+            self._work.probe(event.lost_shard)
         self._carry_out(self._run.handle(event, self._loop.time()))
 
     def _carry_out(self, effects: list[out.Effect]) -> None:
@@ -245,19 +247,24 @@ class Coordinator:
         match effect:
             case out.Send(worker=worker, message=message):
                 self._send(worker, message)
-            case out.ConfigureShards() | out.PublishInitial() | out.CommitRound() | out.Export() | out.SaveCheckpoint():
+            case (
+                out.ConfigureShards() | out.SeatWorkers() | out.PublishInitial() | out.CommitRound() | out.Export()
+                | out.SaveCheckpoint()
+            ):  # fmt: skip
                 assert self._work is not None, "no worker is let in before the term is open"  # noqa: S101
                 self._work.put(effect)
             case out.AnswerPlan() | out.AnswerCommand():
                 request = self._requests.get(effect.request)
                 if request is not None and not request.done():
                     request.set_result(effect)
+            case out.GroupsChanged():
+                self._settings = self._settings.scaled(effect.replicas)
             case out.Dismiss():
                 outlet = self._outlets.pop(effect.worker, None)
                 if outlet is not None:
-                    outlet.dismiss(effect.reason, fault=effect.fault)
+                    outlet.dismiss(effect.reason, fault=effect.fault, again=effect.again)
             case out.RefuseJoin():
-                pass  # said to the session that asked, in `join`
+                pass  # said to the session that asked
             case out.Finish():
                 self._end(effect.outcome)
 
@@ -278,7 +285,7 @@ class Coordinator:
             term=self._past.term,
             incarnation=welcome.incarnation,
             worker=welcome.ordinal,
-            num_workers=len(config.workers),
+            num_workers=self._run.num_workers,
             seed=config.seed,
             global_batch_size=config.global_batch_size,
             share_minimum=welcome.bounds.minimum,
@@ -286,6 +293,7 @@ class Coordinator:
             shards=[s.tensor_address for s in config.shards],
             heartbeat_seconds=self._settings.heartbeat_seconds,
             recovers=self._settings.recovers,
+            rejoins=self._settings.rejoins,
         )
         return session_pb2.CoordinatorMessage(welcome=message)
 

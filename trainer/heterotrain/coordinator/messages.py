@@ -17,7 +17,7 @@ WORD_LIMIT = 253
 """Characters of a name; a DNS name has no more."""
 
 
-def event_of(worker: str, message: session_pb2.WorkerMessage) -> ev.WorkerEvent:  # noqa: PLR0911  # a case a message
+def event_of(worker: str, message: session_pb2.WorkerMessage) -> ev.WorkerEvent:  # noqa: PLR0911, PLR0912  # a case each
     """What a worker says, after it has joined."""
     match message.WhichOneof("body"):
         case "done":
@@ -46,6 +46,8 @@ def event_of(worker: str, message: session_pb2.WorkerMessage) -> ev.WorkerEvent:
             failure = message.failure
             lines = failure.error[-ERROR_LIMIT:].splitlines()
             return ev.WorkerFailed(worker, "\n".join(map(printable, lines)), word(failure.lost_shard))
+        case "leaving":
+            return ev.Leaving(worker)
         case "goodbye":
             return ev.SaidGoodbye(worker)
         case other:

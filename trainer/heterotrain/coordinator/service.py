@@ -56,7 +56,11 @@ class SessionService(SessionServicer):
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the job is being opened")
         outlet = Outlet(joined.worker)
         reader: asyncio.Task[None] | None = None
-        if self._coordinator.join(joined, outlet):
+        refusal = self._coordinator.join(joined, outlet)
+        if refusal is not None and refusal.retry:
+            # Its name is in the job; should that be a process that is gone, its lease will end.
+            await context.abort(grpc.StatusCode.UNAVAILABLE, refusal.reason)
+        if refusal is None:
             reader = self._coordinator.spawn(self._read(request_iterator, outlet))
             _when_done(context, lambda: self._over(outlet, reader))
         while (message := await outlet.next()) is not None:
@@ -164,7 +168,7 @@ class ControlService(CoordinatorServicer):
     async def Command(  # noqa: N802
         self, request: control_pb2.CommandRequest, context: Context
     ) -> control_pb2.CommandReply:
-        """Stop, checkpoint, drain."""
+        """Stop, checkpoint, drain, scale."""
         coordinator = self._coordinator
         match request.WhichOneof("command"):
             case "stop":
@@ -175,10 +179,13 @@ class ControlService(CoordinatorServicer):
             case "drain":
                 worker = request.drain.worker
                 answer: AnswerCommand = await coordinator.ask(lambda number: ev.DrainCommanded(number, worker))
+            case "scale":
+                group, replicas = word(request.scale.group), request.scale.replicas
+                answer = await coordinator.ask(lambda number: ev.ScaleCommanded(number, group, replicas))
             case "checkpoint":
                 answer = await coordinator.ask(ev.CheckpointCommanded)
             case _:
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "command: one of stop, checkpoint, drain")
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "command: one of stop, checkpoint, drain, scale")
         return control_pb2.CommandReply(accepted=answer.accepted, reason=answer.reason, path=answer.path)
 
     def _watcher_left(self) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from heterotrain.coordinator.scaling import scaled_config
 from heterotrain.coordinator.synchronization import of_config
 from heterotrain_api.contract import MODEL_FILE, PROTOCOL_VERSION, Env, Port, Role
 from heterotrain_api.trainer_config import TrainerConfig
@@ -42,6 +43,15 @@ class Settings:
     @property
     def recovers(self) -> bool:
         """Whether the job goes back to a checkpoint when a part of it is lost, which somebody then starts again."""
+    @property
+    def rejoins(self) -> bool:
+        """Whether the job goes on without a worker that is lost, and takes it back."""
+        return self.config.rejoin_limit > 0
+
+    def scaled(self, replicas: Mapping[str, int]) -> Settings:
+        """The same with so many workers in each group: what a later term begins with."""
+        return replace(self, config=scaled_config(self.config, replicas))
+
         return self.config.checkpoint is not None and self.config.restore_limit > 0
 
     def run_config(self, term: int) -> RunConfig:
@@ -67,6 +77,8 @@ class Settings:
             checkpoint=CheckpointPolicy(config.checkpoint.rounds, config.checkpoint.seconds)
             if config.checkpoint is not None
             else None,
+            rejoin_limit=config.rejoin_limit,
+            recovery_seconds=config.recovery_seconds,
         )
 
     @property

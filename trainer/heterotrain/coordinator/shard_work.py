@@ -14,7 +14,9 @@ from heterotrain_core import run_events as ev
 from heterotrain_core.progress import Progress, to_document
 from heterotrain_core.run_values import Manifest
 
-Work: TypeAlias = out.ConfigureShards | out.PublishInitial | out.CommitRound | out.Export | out.SaveCheckpoint
+Work: TypeAlias = (
+    out.ConfigureShards | out.SeatWorkers | out.PublishInitial | out.CommitRound | out.Export | out.SaveCheckpoint
+)
 
 
 class ShardWork:
@@ -37,6 +39,10 @@ class ShardWork:
     def put(self, work: Work) -> None:
         """Do this after all that was put before."""
         self._queue.put_nowait(work)
+
+    def probe(self, shard: str) -> None:
+        """See whether a shard that somebody lost answers here."""
+        self._beside(self._probe(shard))
 
     def stop(self) -> None:
         """Nothing more is done or told."""
@@ -64,6 +70,9 @@ class ShardWork:
             case out.ConfigureShards():
                 await self._configure(work.manifest)
                 self._tell(ev.ShardsConfigured())
+            case out.SeatWorkers():
+                await self._shards.seat(work)
+                self._tell(ev.WorkersSeated(work.number))
             case out.PublishInitial():
                 await self._shards.publish()
                 self._tell(ev.InitialPublished())
@@ -74,6 +83,12 @@ class ShardWork:
 
     def _beside(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(self._spawn(work))
+
+    async def _probe(self, shard: str) -> None:
+        try:
+            await self._shards.probe(shard)
+        except ShardError as error:
+            self._tell(ev.ShardFailed(error.shard, error.detail))
 
     async def _configure(self, manifest: Manifest) -> None:
         """Lay the model out; when the job goes on from a checkpoint, bring it there too."""

@@ -193,6 +193,22 @@ class Shards:
         request = shard_pb2.ReleaseRequest(term=self._term, captures=[version])
         await self._on_all(lambda s: s.stub.Release(request, timeout=SETUP_SECONDS))
 
+    async def seat(self, seats: out.SeatWorkers) -> None:
+        """Say who may push."""
+        request = shard_pb2.SeatRequest(
+            term=self._term,
+            workers=[name for name, _ in seats.workers],
+            least_incarnations=[least for _, least in seats.workers],
+        )
+        await self._on_all(lambda s: s.stub.Seat(request, timeout=SETUP_SECONDS))
+
+    async def probe(self, name: str) -> None:
+        """Raise `ShardError` if the shard does not answer; a name that is none is passed over."""
+        request = shard_pb2.StandingRequest()
+        for shard in self._shards:
+            if shard.name == name:
+                await _call(shard, shard.stub.Standing(request, timeout=STANDING_SECONDS))
+
     async def publish(self) -> None:
         """Publish version 0 on all shards."""
         request = shard_pb2.PublishRequest(term=self._term)

@@ -74,6 +74,7 @@ def job_state(view: RunView, config: TrainerConfig, past: Past) -> control_pb2.J
         restores=past.restores,
         rounds_lost=past.rounds_lost,
         checkpoint_version=view.checkpoint_version,
+        groups=[control_pb2.GroupState(name=name, replicas=count) for name, count in view.groups.items()],
     )
 
 
@@ -104,6 +105,8 @@ def _worker_state(worker: WorkerView, records: int) -> control_pb2.WorkerState:
         host=worker.host,
         error=worker.error,
         micro_batch=worker.micro_batch or 0,
+        incarnation=worker.incarnation,
+        losses=worker.losses,
         recent=map(_step_record, worker.recent[-records:]),
     )
 

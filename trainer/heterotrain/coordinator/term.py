@@ -65,12 +65,15 @@ def opened_of(reply: shard_pb2.OpenTermReply, config: RunConfig) -> Opened:
     )
 
 
-def loss_of(event: ev.RunEvent) -> str:
-    """What an event says is lost that can be started again, in words; empty: nothing."""
+def loss_of(event: ev.RunEvent, *, rejoins: bool = False) -> str:
+    """What an event says is lost that sends the job back to a checkpoint, in words; empty: nothing.
+
+    Where workers may rejoin, one that lost a shard is lost itself: others, and the coordinator, may reach that shard.
+    """
     match event:
         case ev.ShardFailed(refused=False):
             return f"parameter server {event.shard} is lost: {event.detail}"
-        case ev.WorkerFailed(lost_shard=shard) if shard:
+        case ev.WorkerFailed(lost_shard=shard) if shard and not rejoins:
             return f"parameter server {shard} is lost to worker {event.worker}"
         case _:
             return ""
