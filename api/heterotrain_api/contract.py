@@ -47,6 +47,8 @@ class Env:
     """Folder where shard 0 leaves the model."""
     TERMINATION_LOG: Final = "HETEROTRAIN_TERMINATION_LOG"
     """File that takes the coordinator's outcome as one JSON object."""
+    METRICS: Final = "HETEROTRAIN_METRICS"
+    """``host:port`` at which this process serves ``/metrics``, port 0 for any free one. Absent: it does not."""
     STRETCH: Final = "HETEROTRAIN_STRETCH"
     """Local runner only: compute time is stretched to this multiple of the CPU time it took (>= 1)."""
     SAMPLE_LOG: Final = "HETEROTRAIN_SAMPLE_LOG"
@@ -61,6 +63,10 @@ class Port:
     """gRPC from the coordinator to a shard."""
     TENSOR: Final = 7072
     """Tensor transport between workers and shards."""
+    METRICS: Final = 7073
+    """``/metrics`` of a worker or shard."""
+    COORDINATOR_METRICS: Final = 7074
+    """``/metrics`` of the coordinator, which shares shard 0's pod."""
 
 
 class Label:

@@ -41,6 +41,8 @@ class RealJob:
     stop: StopConfig = field(default_factory=StopConfig)
     synchronization: SynchronizationConfig = field(default_factory=SynchronizationConfig)
     shard_program: tuple[str, ...] = ("-m", "heterotrain.ps")
+    extra: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Further variables of a process, by its name: ps-0, coordinator, a worker's."""
     workers: dict[str, Process] = field(default_factory=dict)
     shards: list[Process] = field(default_factory=list)
 
@@ -111,7 +113,8 @@ class RealJob:
         environment = clean_environment() | {
             Env.JOB_NAME: "test", Env.JOB_UID: JOB_UID, Env.NAME: name, Env.CERTIFICATES: str(folder),
         }  # fmt: skip
-        return self.zygote.start(argv, environment | dict(own or {}), self.folder, files or name)
+        own = dict(own or {}) | dict(self.extra.get(files or name, {}))
+        return self.zygote.start(argv, environment | own, self.folder, files or name)
 
 
 def clean_environment() -> dict[str, str]:

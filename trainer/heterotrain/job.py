@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import grpc.aio
 import torch
@@ -35,6 +35,9 @@ from heterotrain_rpc import session_pb2 as pb
 from heterotrain_rpc.certificates import Credentials
 from heterotrain_rpc.channels import make_channel
 from heterotrain_rpc.identity import Identity
+
+if TYPE_CHECKING:
+    from heterotrain.worker_metrics import WorkerMetrics
 
 ConnectShard = Callable[[int, pb.Welcome], TensorClient]
 
@@ -77,6 +80,7 @@ class JobEngine:
     def __init__(
         self, name: str, stream: SessionStream, at_hand: GrantsAtHand, connect_shard: ConnectShard,
         *, clock: Callable[[], float] = time.perf_counter, sleep: Callable[[float], None] = time.sleep,
+        metrics: WorkerMetrics | None = None,
     ) -> None:  # fmt: skip
         self._name = name
         self._stream = stream
@@ -84,6 +88,7 @@ class JobEngine:
         self._connect_shard = connect_shard
         self._clock = clock
         self._sleep = sleep
+        self._metrics = metrics
         self._welcome = pb.Welcome()
         self._loss: PeerLostError | None = None
         self._calls = 0
@@ -154,6 +159,8 @@ class JobEngine:
                 bound.shards.pull(self._welcome.term, item.decision.version, frozen=False)
                 bound.arena.after_pull()
                 self.version = item.decision.version
+                if self._metrics is not None:
+                    self._metrics.pulled(self.version, bound.shards.pull_bytes)
             self._pull_seconds = self._clock() - began
             if isinstance(item.decision, EpochEnd):
                 # A worker with grants says by its next done what it holds; the end of training is the newest version.
@@ -184,6 +191,8 @@ class JobEngine:
             absent = [bound.setup.tensors.trained[i][0] for i in bound.gradients.absent]
             done = done_message(self._welcome.term, update, _groups(bound.setup), absent, timings, refusal=refusal)
             self._send(pb.WorkerMessage(done=done))
+            if self._metrics is not None:
+                self._metrics.stepped(update.grant, timings, bound.shards.push_bytes, refused=refusal is not None)
         self._last_done = now
         bound.gradients.clear()
 
@@ -266,7 +275,7 @@ def _groups(setup: Setup) -> list[str]:
         raise UsageError(str(error)) from error
 
 
-def join_job(job: JobSettings, device: torch.device) -> JobEngine:
+def join_job(job: JobSettings, device: torch.device, metrics: WorkerMetrics | None = None) -> JobEngine:
     """Join the job that the environment names. Raises `UsageError` for credentials that are not this worker's."""
     credentials = _read_credentials(job)
     at_hand = GrantsAtHand()
@@ -289,7 +298,7 @@ def join_job(job: JobSettings, device: torch.device) -> JobEngine:
         return judge_plan(job.name, welcome, proposal.plan)
 
     stream = SessionStream(connect, join, answer, at_hand.arrived)
-    return JobEngine(job.name, stream, at_hand, connect_shard).open()
+    return JobEngine(job.name, stream, at_hand, connect_shard, metrics=metrics).open()
 
 
 def _read_credentials(job: JobSettings) -> Credentials:

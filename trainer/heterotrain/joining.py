@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -14,6 +14,7 @@ from heterotrain.alone import AloneEngine
 from heterotrain.engine import Engine
 from heterotrain.errors import UsageError
 from heterotrain.exits import ExitWatch, first_line
+from heterotrain.metrics import can_serve, start_metrics
 from heterotrain.randomness import seed_everything, stable_seed
 from heterotrain.restart import Script
 from heterotrain.session import Session
@@ -22,6 +23,7 @@ from heterotrain_api.contract import Env
 
 if TYPE_CHECKING:
     from heterotrain.job import JobEngine
+    from heterotrain.worker_metrics import WorkerMetrics
 
 _present: Session | None = None
 
@@ -101,8 +103,10 @@ def _alone(batch_size: int | None, seed: int | None) -> Engine:
 
 def _session_in_job(job: JobSettings, settings: Settings, device: torch.device) -> tuple[Session, Engine]:
     script = Script.present()
-    engine = _join_job(job, device)
+    metrics, start = _worker_metrics(settings)
+    engine = _join_job(job, device, metrics)
     session = Session(engine, settings, device)
+    session.on_close(start())
 
     def end() -> None:
         session.close()
@@ -115,7 +119,18 @@ def _session_in_job(job: JobSettings, settings: Settings, device: torch.device) 
     return session, engine
 
 
-def _join_job(job: JobSettings, device: torch.device) -> JobEngine:
+def _worker_metrics(settings: Settings) -> tuple[WorkerMetrics | None, Callable[[], Callable[[], None]]]:
+    """What counts, what starts serving it and gives what ends that."""
+    address = settings.metrics
+    if address is None or not can_serve(address):
+        return None, lambda: lambda: None
+    from heterotrain.worker_metrics import WorkerMetrics
+
+    metrics = WorkerMetrics()
+    return metrics, lambda: start_metrics(address, metrics.registry)
+
+
+def _join_job(job: JobSettings, device: torch.device, metrics: WorkerMetrics | None) -> JobEngine:
     handlers_wanted = os.environ.get(_FORK_SUPPORT, "true" if "grpc" in sys.modules else "false")
     if handlers_wanted.lower() not in {"0", "false"}:
         warnings.warn(_FORK_WARNING, stacklevel=3)
@@ -123,4 +138,4 @@ def _join_job(job: JobSettings, device: torch.device) -> JobEngine:
     # Not needed alone: gRPC, certificates and their threads.
     from heterotrain.job import join_job
 
-    return join_job(job, device)
+    return join_job(job, device, metrics)

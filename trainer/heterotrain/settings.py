@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from heterotrain.errors import UsageError
+from heterotrain.metrics import Address, metrics_address
 from heterotrain_api.contract import Env
 
 Device = Literal["CPU", "CUDA"]
@@ -42,6 +43,8 @@ class Settings:
     """Paced emulation of a slower machine: compute phases last at least this multiple of the CPU time they took."""
     sample_log: Path | None = None
     """Takes one line ``epoch iteration index index ...`` for each grant that was committed."""
+    metrics: Address | None = None
+    """Where ``/metrics`` of a worker is served; `None`: nowhere."""
 
 
 def read_settings(environ: Mapping[str, str]) -> Settings:
@@ -57,7 +60,18 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         cuda_ordinal=_read_ordinal(environ.get(Env.CUDA_ORDINAL)),
         stretch=_read_stretch(environ.get(Env.STRETCH)),
         sample_log=Path(log) if log else None,
+        metrics=_read_metrics(environ, in_job=job is not None),
     )
+
+
+def _read_metrics(environ: Mapping[str, str], *, in_job: bool) -> Address | None:
+    try:
+        address = metrics_address(environ)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    if address is not None and not in_job:
+        raise UsageError(f"{Env.METRICS} is set, but a script that runs alone has no metrics; unset it")
+    return address
 
 
 def _read_job(environ: Mapping[str, str]) -> JobSettings:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -78,6 +78,10 @@ class Shards:
         self._sleep = sleep
         self._recovers = recovers
         self._pool = ThreadPoolExecutor(len(self._links), thread_name_prefix="heterotrain-shard")
+        self.push_bytes = _bytes(part for link in self._links for part in link.pushed)
+        """Of one gradient."""
+        self.pull_bytes = _bytes(part for link in self._links for part in link.trained)
+        """Of one version, without frozen tensors."""
 
     def push_initial(self, key: PushKey) -> None:
         """Push the whole arena to every shard."""
@@ -146,7 +150,11 @@ def retry_delays() -> Iterator[float]:
 
 
 def _timeout(parts: Sequence[Part]) -> float:
-    return BASE_TIMEOUT_SECONDS + sum(p.buffer.nbytes for p in parts) / MINIMUM_RATE_BYTES
+    return BASE_TIMEOUT_SECONDS + _bytes(parts) / MINIMUM_RATE_BYTES
+
+
+def _bytes(parts: Iterable[Part]) -> int:
+    return sum(part.buffer.nbytes for part in parts)
 
 
 def _parts(layout: Layout, shard: int, memory: memoryview, *, pushed: bool) -> tuple[Part, ...]:

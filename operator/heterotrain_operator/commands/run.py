@@ -7,7 +7,7 @@ import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
@@ -30,6 +30,7 @@ from heterotrain_operator.local.runner import Result, run_job
 from heterotrain_operator.local.speeds import SpeedsError, parse_speeds, stretches
 from heterotrain_operator.local.supervisor import LOG_TAIL_BYTES, read_tail
 
+MAX_PORT: Final = 65535
 ManifestArgument = Annotated[Path, typer.Argument(metavar="JOB", help="File with one HeteroTrainJob.")]
 SetOption = Annotated[
     list[str] | None,
@@ -70,6 +71,15 @@ def run(  # noqa: PLR0917  # a command: its options are given by name
     log_samples: Annotated[
         bool, typer.Option("--log-samples", help="Write the samples of every round to logs/<worker>.samples.")
     ] = False,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            min=1024,
+            max=65535,
+            metavar="N",
+            help="Serve /metrics for Prometheus on 127.0.0.1: the coordinator at N, servers and workers after it.",
+        ),
+    ] = None,
 ) -> None:
     """Run a job on this machine.
 
@@ -96,7 +106,9 @@ def run(  # noqa: PLR0917  # a command: its options are given by name
                 stretches=_stretches(speeds, spec),
                 log_samples=log_samples,
                 resume=_resume(resume),
+                metrics_port=metrics_port,
             )
+            _check_metrics_ports(plan)
             console = make_console()
             display = make_display(_style(console, quiet=quiet, plain=plain), console)
             for line in opening_lines(plan):
@@ -133,6 +145,8 @@ def opening_lines(plan: ProcessPlan) -> list[str]:
     if plan.stretches:
         paces = " ".join(f"{name}={stretch:.2f}" for name, stretch in plan.stretches.items())
         lines.append(f"compute time is stretched, times CPU time: {paces}")
+    if plan.metrics_ports:
+        lines.append("/metrics at ports: " + " ".join(f"{name}={port}" for name, port in plan.metrics_ports.items()))
     lines.append(f"report and logs: {plan.folder.report}")
     return lines
 
@@ -140,6 +154,13 @@ def opening_lines(plan: ProcessPlan) -> list[str]:
 def counted(count: int, thing: str) -> str:
     """Return ``1 worker``, ``2 workers``."""
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
+def _check_metrics_ports(plan: ProcessPlan) -> None:
+    last = max(plan.metrics_ports.values(), default=0)
+    if last > MAX_PORT:
+        most = MAX_PORT + 1 - len(plan.metrics_ports)
+        raise CommandError(f"--metrics-port must be at most {most} for this job's processes", ExitCode.INVALID)
 
 
 def _resume(folder: Path | None) -> Path | None:

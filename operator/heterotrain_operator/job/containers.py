@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from heterotrain_api.contract import CONFIG_FILE, Container, MountPath, Port
+from heterotrain_api.contract import CONFIG_FILE, Container, Env, MountPath, Port
 from heterotrain_api.v1alpha1 import Device, HeteroTrainJobSpec, Resources
 from heterotrain_operator.job.context import PodContext
 from heterotrain_operator.job.merge import Document, merge
@@ -56,7 +56,8 @@ def worker_container(context: PodContext, slot: Slot, given: Mapping[str, Any]) 
     identity = _variables(worker_identity(context.member(slot.name), group, coordinator=coordinator))
     defaults: Document = {
         **_container_defaults(Container.TRAINER),
-        "env": identity + _ENVIRONMENT,
+        "env": identity + _metrics(Port.METRICS) + _ENVIRONMENT,
+        "ports": [_port("metrics", Port.METRICS)],
         "volumeMounts": [
             _mount(CERTIFICATES, MountPath.CERTIFICATES, read_only=True),
             _mount(TEMPORARY, "/tmp"),  # noqa: S108  # a volume of the pod's own
@@ -83,8 +84,8 @@ def ps_container(context: PodContext, slot: Slot, given: Mapping[str, Any]) -> D
     defaults: Document = {
         **_container_defaults(Container.TRAINER),
         "image": context.settings.trainer_image,
-        "env": identity + _ENVIRONMENT,
-        "ports": [_port("shard", Port.SHARD), _port("tensor", Port.TENSOR)],
+        "env": identity + _metrics(Port.METRICS) + _ENVIRONMENT,
+        "ports": [_port("shard", Port.SHARD), _port("tensor", Port.TENSOR), _port("metrics", Port.METRICS)],
         "readinessProbe": _probe(Port.SHARD),
         "volumeMounts": [
             _mount(CERTIFICATES, MountPath.CERTIFICATES, read_only=True),
@@ -116,8 +117,9 @@ def coordinator_container(context: PodContext, given: Mapping[str, Any]) -> Docu
     defaults: Document = {
         **_container_defaults(Container.COORDINATOR),
         "image": settings.trainer_image,
-        "env": identity + _ENVIRONMENT,
-        "ports": [_port("coordinator", Port.COORDINATOR)],
+        "env": identity + _metrics(Port.COORDINATOR_METRICS) + _ENVIRONMENT,
+        # Names of ports differ within a pod.
+        "ports": [_port("coordinator", Port.COORDINATOR), _port("job-metrics", Port.COORDINATOR_METRICS)],
         "readinessProbe": _probe(Port.COORDINATOR),
         "resources": {
             "requests": dict(settings.coordinator_requests),
@@ -158,6 +160,10 @@ def _typed(spec: HeteroTrainJobSpec, resources: Resources) -> Document:
 
 def _variables(environment: Mapping[str, str]) -> list[Document]:
     return [{"name": name, "value": value} for name, value in environment.items()]
+
+
+def _metrics(port: int) -> list[Document]:
+    return _variables({Env.METRICS: f"0.0.0.0:{port}"})
 
 
 def _mount(volume: str, path: str, *, read_only: bool = False) -> Document:

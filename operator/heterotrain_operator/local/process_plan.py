@@ -53,6 +53,8 @@ class ProcessPlan:
     log_samples: bool = False
     resume: Path | None = None
     """Checkpoint, or folder of some, to begin from, in place of the one that the manifest names."""
+    metrics_port: int | None = None
+    """Where the coordinator serves ``/metrics``; the ports after it are the others' (`metrics_ports`)."""
 
     @property
     def slots(self) -> tuple[WorkerSlot, ...]:
@@ -64,6 +66,14 @@ class ProcessPlan:
         """Number of parameter servers."""
         return self.job.spec.parameter_servers.replicas
 
+    @property
+    def metrics_ports(self) -> Mapping[str, int]:
+        """Port of ``/metrics`` by process, of those that the job begins with; empty: nobody serves it."""
+        if self.metrics_port is None:
+            return {}
+        names = [COORDINATOR, *map(ps_name, range(self.num_shards)), *(slot.name for slot in self.slots)]
+        return {name: self.metrics_port + place for place, name in enumerate(names)}
+
     def ps_command(self, index: int, ports: Mapping[str, int] = ANY_PORTS) -> Command:
         """A parameter server; it takes any free ports and says which (`ready_ports`), or once more the same ones."""
         name = ps_name(index)
@@ -74,6 +84,7 @@ class ProcessPlan:
             environment={
                 **base_environment(self.environment, self.python),
                 **ps_environment(self._member(name), output=str(self.folder.report)),
+                **self._metrics(name),
             },
             folder=self.source,
             log=self.folder.log(name),
@@ -93,6 +104,7 @@ class ProcessPlan:
                     config=str(self.folder.config),
                     termination_log=str(self.folder.outcome),
                 ),
+                **self._metrics(COORDINATOR),
             },
             folder=self.source,
             log=self.folder.log(COORDINATOR),
@@ -107,6 +119,7 @@ class ProcessPlan:
         environment = {
             **base_environment(self.environment, self.python),
             **worker_environment(self._member(slot.name), spec, slot.group, coordinator=coordinator),
+            **self._metrics(slot.name),
         }
         if slot.group.device is Device.CUDA:
             on_cuda = [other.name for other in self.slots if other.group.device is Device.CUDA]
@@ -124,6 +137,10 @@ class ProcessPlan:
             log=self.folder.log(slot.name),
             memory_limit_bytes=memory_limit(slot.group.resources),
         )
+
+    def _metrics(self, name: str) -> Mapping[str, str]:
+        port = self.metrics_ports.get(name)
+        return {} if port is None else {Env.METRICS: f"{LOOPBACK}:{port}"}
 
     def _member(self, name: str) -> Membership:
         return Membership(

@@ -46,6 +46,12 @@ def test_a_valid_manifest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert call(capsys, "validate", str(path)) == (0, f"{path}: valid\n")
 
 
+def test_ports_of_metrics_that_do_not_fit_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, output = call(capsys, "run", str(write_job(tmp_path)), "--metrics-port", "65535")
+    assert code == 2
+    assert "--metrics-port must be at most 6553" in output
+
+
 @pytest.mark.parametrize(
     ("changes", "field"),
     [

@@ -79,6 +79,17 @@ def test_workers_on_cuda_are_counted_so_that_each_takes_a_device_of_its_own() ->
     assert ordinals == {"a-0": "0", "b-0": None, "c-0": "1", "c-1": "2"}
 
 
+def test_metrics_have_ports_in_a_row_if_they_are_asked_for() -> None:
+    plan = replace(make_plan(parameterServers={"replicas": 2}), metrics_port=9700)
+    assert plan.metrics_ports == {"coordinator": 9700, "ps-0": 9701, "ps-1": 9702, "cpu-0": 9703, "cpu-1": 9704}
+    commands = [plan.coordinator_command(), plan.ps_command(1), plan.worker_command(plan.slots[1], "x")]
+    assert [command.environment["HETEROTRAIN_METRICS"] for command in commands] == [
+        "127.0.0.1:9700", "127.0.0.1:9702", "127.0.0.1:9704",
+    ]  # fmt: skip
+    inherited = make_plan({"HETEROTRAIN_METRICS": "127.0.0.1:1"})
+    assert "HETEROTRAIN_METRICS" not in inherited.coordinator_command().environment
+
+
 def test_another_command_than_python_is_taken_as_it_is() -> None:
     plan = make_plan(command=["sh", "-c", "python x.py"], args=[])
     assert list(plan.worker_command(plan.slots[0], "x").arguments) == ["sh", "-c", "python x.py"]

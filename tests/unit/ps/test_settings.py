@@ -56,6 +56,12 @@ def test_an_environment_that_cannot_be_used_is_refused_by_variable(variable: str
         read_settings({**ENVIRONMENT, variable: value}, [])
 
 
+def test_metrics_are_served_where_the_environment_says() -> None:
+    assert read_settings({**ENVIRONMENT, Env.METRICS: "0.0.0.0:7073"}, []).metrics == ("0.0.0.0", Port.METRICS)
+    with pytest.raises(SettingsError, match="HETEROTRAIN_METRICS: an address must be host:port"):
+        read_settings({**ENVIRONMENT, Env.METRICS: "everywhere"}, [])
+
+
 def test_no_threads_cannot_compute() -> None:
     with pytest.raises(SettingsError, match="--threads must be at least 1, not 0"):
         read_settings(ENVIRONMENT, ["--threads", "0"])

@@ -22,9 +22,13 @@ WANT_JOB = JobSettings(job_name="fashion", job_uid="u1", name="cpu-0", coordinat
         ({Env.DEVICE: "CUDA", Env.CUDA_ORDINAL: "3"}, Settings(device="CUDA", cuda_ordinal=3)),
         (JOB, Settings(job=WANT_JOB, device="CPU")),
         (JOB | {Env.SAMPLE_LOG: "/log"}, Settings(job=WANT_JOB, device="CPU", sample_log=Path("/log"))),
+        (JOB | {Env.METRICS: "[::1]:0"}, Settings(job=WANT_JOB, device="CPU", metrics=("::1", 0))),
         ({Env.NAME: "cpu-0"}, Settings()),
     ],
-    ids=["nothing: alone", "options alone", "the fourth on CUDA", "a job", "a job with a log", "a name without a job"],
+    ids=[
+        "nothing: alone", "options alone", "the fourth on CUDA", "a job", "a job with a log", "a job with metrics",
+        "a name without a job",
+    ],
 )
 def test_the_environment_is_read(environ: dict[str, str], want: Settings) -> None:
     assert read_settings(environ) == want
@@ -40,6 +44,8 @@ def test_the_environment_is_read(environ: dict[str, str], want: Settings) -> Non
         ({Env.STRETCH: "0.5"}, f"{Env.STRETCH} must be a number of at least 1"),
         ({Env.STRETCH: "slow"}, f"{Env.STRETCH} must be a number of at least 1"),
         ({Env.STRETCH: "inf"}, f"{Env.STRETCH} must be a number of at least 1"),
+        (JOB | {Env.METRICS: "9100"}, f"{Env.METRICS}: an address must be host:port or .*; unset it for no metrics"),
+        ({Env.METRICS: "127.0.0.1:9100"}, f"{Env.METRICS} is set, but a script that runs alone has no metrics"),
     ],
 )
 def test_a_faulty_environment_is_refused(environ: dict[str, str], message: str) -> None:

@@ -16,6 +16,7 @@ from heterotrain.coordinator.coordinator import Coordinator
 from heterotrain.coordinator.outcome import exit_code, write_outcome
 from heterotrain.coordinator.service import ControlService, SessionService
 from heterotrain.coordinator.settings import Settings, SettingsError, read_settings
+from heterotrain.metrics import can_serve, start_metrics
 from heterotrain_api.contract import ExitCode
 from heterotrain_core.run_values import Outcome
 from heterotrain_rpc.authorization import Authorization
@@ -46,6 +47,7 @@ async def serve(settings: Settings, on_ready: Callable[[int], None]) -> Outcome 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, coordinator.terminate, number.name)
     await server.start()
+    stop_metrics = _start_metrics(settings, coordinator)
     grace: float | None = None
     try:
         coordinator.start()
@@ -56,10 +58,19 @@ async def serve(settings: Settings, on_ready: Callable[[int], None]) -> Outcome 
         grace = GRACE_SECONDS
         return outcome
     finally:
+        await asyncio.to_thread(stop_metrics)
         await server.stop(grace)
         await coordinator.close()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
+
+
+def _start_metrics(settings: Settings, coordinator: Coordinator) -> Callable[[], None]:
+    if settings.metrics is None or not can_serve(settings.metrics):
+        return lambda: None
+    from heterotrain.coordinator.metrics import job_registry
+
+    return start_metrics(settings.metrics, job_registry(asyncio.get_running_loop(), coordinator.state))
 
 
 def _say_ready(port: int) -> None:

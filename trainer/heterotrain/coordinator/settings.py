@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from heterotrain.coordinator.scaling import scaled_config
 from heterotrain.coordinator.synchronization import of_config
+from heterotrain.metrics import Address, metrics_address
 from heterotrain_api.contract import MODEL_FILE, PROTOCOL_VERSION, Env, Port, Role
 from heterotrain_api.trainer_config import TrainerConfig
 from heterotrain_core.run_values import CheckpointPolicy, RunConfig, StopLimits, WorkerSpec
@@ -34,15 +35,14 @@ class Settings:
     port: int
     """0: any free one."""
     termination_log: Path | None
+    metrics: Address | None = None
+    """Where ``/metrics`` is served; `None`: nowhere."""
 
     @property
     def keeps_terms(self) -> bool:
         """Whether shard 0 is asked, before anything else, for a term and a checkpoint to go on from."""
         return self.config.checkpoint is not None or bool(self.config.resume)
 
-    @property
-    def recovers(self) -> bool:
-        """Whether the job goes back to a checkpoint when a part of it is lost, which somebody then starts again."""
     @property
     def rejoins(self) -> bool:
         """Whether the job goes on without a worker that is lost, and takes it back."""
@@ -52,6 +52,9 @@ class Settings:
         """The same with so many workers in each group: what a later term begins with."""
         return replace(self, config=scaled_config(self.config, replicas))
 
+    @property
+    def recovers(self) -> bool:
+        """Whether the job goes back to a checkpoint when a part of it is lost, which somebody then starts again."""
         return self.config.checkpoint is not None and self.config.restore_limit > 0
 
     def run_config(self, term: int) -> RunConfig:
@@ -74,11 +77,11 @@ class Settings:
             synchronization=of_config(config.synchronization),
             term=term,
             seed=config.seed,
+            rejoin_limit=config.rejoin_limit,
+            recovery_seconds=config.recovery_seconds,
             checkpoint=CheckpointPolicy(config.checkpoint.rounds, config.checkpoint.seconds)
             if config.checkpoint is not None
             else None,
-            rejoin_limit=config.rejoin_limit,
-            recovery_seconds=config.recovery_seconds,
         )
 
     @property
@@ -99,7 +102,11 @@ def read_settings(environment: Mapping[str, str], arguments: Sequence[str]) -> S
     config = _read_config(_required(environment, Env.CONFIG))
     credentials = _read_credentials(_required(environment, Env.CERTIFICATES), config.job_uid)
     log = environment.get(Env.TERMINATION_LOG)
-    return Settings(config, credentials, parsed.host, parsed.port, Path(log) if log else None)
+    try:
+        metrics = metrics_address(environment)
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
+    return Settings(config, credentials, parsed.host, parsed.port, Path(log) if log else None, metrics)
 
 
 def _required(environment: Mapping[str, str], name: str) -> str:

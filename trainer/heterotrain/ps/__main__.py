@@ -14,6 +14,7 @@ from typing import NoReturn
 import torch
 
 from heterotrain.checkpoint.disk import Disk
+from heterotrain.metrics import can_serve, start_metrics
 from heterotrain.ps.checkpointing import Checkpoints, Job
 from heterotrain.ps.export import Exporter
 from heterotrain.ps.optimizer import decode_group
@@ -38,7 +39,7 @@ async def serve(settings: Settings, announce: Callable[[int, int], None], ended:
 
     Raises `OSError` if an address is taken or the credentials cannot be read.
     """
-    store = ShardStore()
+    store, start = _make_store(settings)
     with (
         ThreadPoolExecutor(1, "commands") as commands,
         ThreadPoolExecutor(1, "export") as exporting,
@@ -67,6 +68,7 @@ async def serve(settings: Settings, announce: Callable[[int, int], None], ended:
         except RuntimeError as error:
             raise OSError(f"port {settings.control_port} of {settings.host} cannot be used: {error}") from error
         await control.start()
+        stop_metrics = start()
         announce(port, split_address(tensors.address)[1])
         # The first optimizer that is made loads a large part of torch: now, rather than when the first worker waits.
         commands.submit(decode_group, "SGD", "{}")
@@ -74,8 +76,20 @@ async def serve(settings: Settings, announce: Callable[[int, int], None], ended:
             await ended.wait()
         finally:
             store.close("the parameter server is shutting down")
+            await asyncio.to_thread(stop_metrics)
             await control.stop(_GRACE_SECONDS)
     _log.info("%s ends", settings.name)
+
+
+def _make_store(settings: Settings) -> tuple[ShardStore, Callable[[], Callable[[], None]]]:
+    """The store, and what starts its metrics and gives what ends them."""
+    address = settings.metrics
+    if address is None or not can_serve(address):
+        return ShardStore(), lambda: lambda: None
+    from heterotrain.ps.metrics import MeasuredStore
+
+    store = MeasuredStore()
+    return store, lambda: start_metrics(address, store.registry)
 
 
 async def _serve_until_signal(settings: Settings) -> None:

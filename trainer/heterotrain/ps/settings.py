@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from heterotrain.metrics import Address, metrics_address
 from heterotrain_api.contract import Env, Port
 
 
@@ -33,6 +34,8 @@ class Settings:
     """0: any free one."""
     threads: int | None
     """For the arithmetic; `None`: torch decides."""
+    metrics: Address | None = None
+    """Where ``/metrics`` is served; `None`: nowhere."""
 
 
 def read_settings(environment: Mapping[str, str], arguments: Sequence[str]) -> Settings:
@@ -50,6 +53,10 @@ def read_settings(environment: Mapping[str, str], arguments: Sequence[str]) -> S
     if options.threads is not None and options.threads < 1:
         raise SettingsError(f"--threads must be at least 1, not {options.threads}")
     output = environment.get(Env.OUTPUT, "")
+    try:
+        metrics = metrics_address(environment)
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
     return Settings(
         job_name=environment.get(Env.JOB_NAME, ""),
         job_uid=_required(environment, Env.JOB_UID, "the job's UID"),
@@ -61,6 +68,7 @@ def read_settings(environment: Mapping[str, str], arguments: Sequence[str]) -> S
         control_port=options.control_port,
         tensor_port=options.tensor_port,
         threads=options.threads,
+        metrics=metrics,
     )
 
 
