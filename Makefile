@@ -13,7 +13,7 @@ jobs_extras := trainer,plots,examples
 all_extras := operator,$(jobs_extras),dev
 
 .PHONY: help venv fmt lint types imports tree chart generate verify test test-gpu test-integration test-e2e \
-  data demo bench cluster demo-cluster images install lock clean
+  data demo lab bench cluster demo-cluster images install lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | \
@@ -81,6 +81,9 @@ data: ## Fetch the Fashion-MNIST files into a cache folder (no root)
 demo: $(for_jobs) data ## Train Fashion-MNIST on 2 parameter servers and 4 unequal workers; report in demo-report/
 	PYTHON=$(bin)/python hack/demo.sh
 
+lab: $(for_jobs) data ## Unequal workers beside PyTorch DDP and the ideal, every set-up (1.5 h; SETUPS=straggler-4: 10 min)
+	PYTHON=$(bin)/python hack/lab.sh
+
 bench: venv ## Run the benchmarks in bench/ on this machine
 	PYTHON=$(bin)/python hack/bench.sh
 
@@ -100,4 +103,4 @@ lock: venv ## Write the hash-pinned requirement files of both images again
 	PYTHON=$(bin)/python hack/lock.sh
 
 clean: ## Remove caches, reports and runs (not .venv)
-	rm -rf demo-report report runs dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf demo-report lab-report report runs dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

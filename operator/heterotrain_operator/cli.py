@@ -11,6 +11,7 @@ import typer
 
 from heterotrain_operator.commands import explain as explain_command
 from heterotrain_operator.commands import info, jobs, plan, plugins, sync
+from heterotrain_operator.commands import lab as lab_command
 from heterotrain_operator.commands import run as run_commands
 from heterotrain_operator.commands import simulate as simulate_command
 from heterotrain_operator.commands.errors import CommandError
@@ -36,6 +37,7 @@ def make_app(others: Iterable[EntryPoint] = ()) -> typer.Typer:
         app.command()(function)
     app.command()(explain_command.explain)
     app.command()(simulate_command.simulate)
+    app.command()(lab_command.lab)
     app.command(name="version")(show_version)
     taken = {command.name for command in app.registered_commands} | {group.name for group in app.registered_groups}
     taken |= {command.callback.__name__ for command in app.registered_commands if command.callback is not None}

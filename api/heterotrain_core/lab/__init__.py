@@ -1,0 +1,1 @@
+"""The heterogeneity lab (``heterotrain lab``): what orchestrator and workers share."""

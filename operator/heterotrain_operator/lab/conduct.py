@@ -1,0 +1,84 @@
+"""One `heterotrain lab`: passes over all runs, interleaved, so that what changes on the machine meets all alike."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from heterotrain_operator.lab.document import Failed, Result, RunFigures, Speeds, document, lines
+from heterotrain_operator.lab.figures import best_share
+from heterotrain_operator.lab.measure import SINGLE_SECONDS, Lab, measure_run, measure_speeds
+from heterotrain_operator.lab.plots import draw
+from heterotrain_operator.lab.processes import RunFailedError
+from heterotrain_operator.lab.quota import quota_groups
+from heterotrain_operator.lab.variants import Variant
+
+DOCUMENT_FILE: Final = "lab.json"
+REPORT_FILE: Final = "lab.md"
+
+
+def conduct(
+    lab: Lab, variants: Sequence[Variant], seeds: int, *, cores: int, name: str, say: Callable[[str], None]
+) -> Result:
+    """Measure everything; each seed is a pass: the speeds, then every variant once, beginning with another one.
+
+    `name`: of the control groups, unique on this machine. A run that fails is in the result. Raises `NoQuotasError`,
+    and `RunFailedError` if the speeds cannot be measured.
+    """
+    speeds: list[Speeds] = []
+    runs: list[RunFigures | Failed] = []
+    with quota_groups(lab.setup.quotas, name) if lab.level == 3 else nullcontext(()) as groups:
+        lab = replace(lab, groups=groups)
+        for seed in range(seeds):
+            say(f"seed {seed}: speeds without communication")
+            speeds.append(measure_speeds(lab, seed, single=seed == 0 and lab.seconds >= SINGLE_SECONDS))
+            say(f"seed {seed}: {' + '.join(f'{v:,.1f}' for v in speeds[-1].together)} samples/s")
+            for variant in rotated(variants, seed):
+                run = _measure(lab, variant, seed, speeds[-1])
+                say(f"seed {seed}: {_gist(run)}")
+                runs.append(run)
+    order = [variant.name for variant in variants]
+    return Result(
+        setup=lab.setup,
+        level=lab.level,
+        batch=lab.batch,
+        seconds=lab.seconds,
+        warm_up_seconds=lab.warm_up_seconds,
+        cores=cores,
+        speeds=speeds,
+        best_share_of_ideal=best_share(lab.setup, lab.batch, speeds[0].together),
+        runs=sorted(runs, key=lambda run: order.index(run.name)),
+    )
+
+
+def rotated(variants: Sequence[Variant], by: int) -> tuple[Variant, ...]:
+    """The same ones, beginning with another."""
+    first = by % len(variants) if variants else 0
+    return (*variants[first:], *variants[:first])
+
+
+def write(result: Result, folder: Path) -> dict[str, object]:
+    """Write document, table and pictures into the folder; returns the document."""
+    told = document(result)
+    (folder / DOCUMENT_FILE).write_text(json.dumps(told, indent=1) + "\n")
+    pictures = draw(result, folder)
+    table = ["```", *lines(told), "```", "", *(f"![{name}]({name})" for name in pictures)]
+    (folder / REPORT_FILE).write_text("\n".join([f"# {result.setup.name}, level {result.level}", "", *table, ""]))
+    return told
+
+
+def _measure(lab: Lab, variant: Variant, seed: int, speeds: Speeds) -> RunFigures | Failed:
+    try:
+        return measure_run(lab, variant, seed, speeds.together)
+    except RunFailedError as error:
+        return Failed(name=variant.name, seed=seed, error=str(error))
+
+
+def _gist(run: RunFigures | Failed) -> str:
+    if isinstance(run, Failed):
+        return f"{run.name} failed: {run.error}"
+    return f"{run.name}: {run.samples_per_second:,.1f} samples/s, {run.share_of_ideal:.1%} of the ideal"
