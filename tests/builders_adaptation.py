@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from heterotrain_core.adaptation.loop import State, step
 from heterotrain_core.adaptation.values import Answer, Decision, Observation, Refused, Settings, WorkerSeen
 from heterotrain_core.run_values import Timings
+from heterotrain_core.synchronization import BSP, Delay, Synchronization
 from heterotrain_core.telemetry import StepRecord
 from heterotrain_core.types import Bounds
 
@@ -35,6 +36,8 @@ class SimulatedWorker:
     refuses_above: int | None = None
     records: deque[StepRecord] = field(default_factory=lambda: deque(maxlen=20))
     done: int = 0
+    behind: float = 0.0
+    """Seconds since it began its iteration, if rounds do not wait for it."""
 
 
 @dataclass
@@ -49,6 +52,7 @@ class Simulation:
     overhead: float = 0.01
     watch_seconds: float = 0.5
     seed: int = 1
+    synchronization: Synchronization = BSP
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -60,6 +64,8 @@ class Simulation:
         self.decisions: list[tuple[int, Decision]] = []
         self.plans: list[tuple[int, dict[str, int]]] = []
         self.round_seconds: list[float] = []
+        self.bounds: list[tuple[int, int | None]] = []
+        self.replaced: list[tuple[int, str]] = []
         self.watched = 0.0
 
     def run(self, rounds: int) -> None:
@@ -79,13 +85,28 @@ class Simulation:
                 worker.share = self.planned[worker.name] if worker.live else 0
         live = [w for w in self.workers if w.live]
         times = [self._compute(w) for w in live]
-        lasted = max(times) + self.overhead
+        lasted = self._lasts(times) + self.overhead
         for worker, compute in zip(live, times, strict=True):
-            worker.done += 1
-            worker.records.append(StepRecord(worker.done, worker.share, Timings(compute=compute, step=lasted)))
+            self._finished(worker, compute, lasted)
         self.now += lasted
         self.version += 1
         self.round_seconds.append(lasted)
+
+    def _lasts(self, times: Sequence[float]) -> float:
+        """A round, by its workers' times. Under Delay it waits for nobody who is late by no more than the bound."""
+        if not isinstance(self.synchronization, Delay) or self.synchronization.staleness_bound is None:
+            return max(times)
+        fast = max(t for t in times if t <= 2 * min(times))
+        return max([fast, *(t / (self.synchronization.staleness_bound + 1) for t in times)])
+
+    def _finished(self, worker: SimulatedWorker, compute: float, lasted: float) -> None:
+        """A worker that is not waited for is done with its share some rounds later."""
+        worker.behind += lasted
+        if worker.behind < compute:
+            return
+        worker.done += 1
+        worker.records.append(StepRecord(worker.done, worker.share, Timings(compute=compute, step=worker.behind)))
+        worker.behind = 0.0
 
     def _compute(self, worker: SimulatedWorker) -> float:
         factor = max(0.2, self.random.gauss(1.0, self.noise)) if self.noise else 1.0
@@ -111,12 +132,15 @@ class Simulation:
             ),
             start_shares=self.start,
             answer=self.answer,
+            synchronization=self.synchronization,
         )
 
     def _tick(self) -> None:
         self.state, decision = step(self.state, self.observation(), self.now)
         self.answer = None
         self.decisions.append((self.version, decision))
+        if decision.replace:
+            self.replaced.append((self.version, decision.replace))
         if decision.proposal is None:
             return
         shares = dict(decision.proposal.shares)
@@ -130,6 +154,9 @@ class Simulation:
             return
         self.generation, self.effective = decision.proposal.generation, self.version + 2
         self.planned |= shares
+        if decision.proposal.synchronization is not None:
+            self.synchronization = decision.proposal.synchronization
+            self.bounds.append((self.version, self.synchronization.bound))
         self.plans.append((self.version, shares))
         self.answer = Answer(self.generation, self.effective)
 

@@ -13,10 +13,12 @@ from typing import Any, Final
 from heterotrain_api.names import MAX_LABEL, NAME_BUDGET, PS_GROUP
 from heterotrain_api.schema_check import suggestion
 from heterotrain_api.v1alpha1 import (
+    Adaptation,
     Adaptive,
     Batch,
     Discount,
     EnvVar,
+    Escalation,
     HeteroTrainJob,
     HeteroTrainJobSpec,
     Synchronization,
@@ -206,6 +208,20 @@ def _means_something_in(field: str, attribute: str, *modes: SyncMode) -> Rule:
 
 def _exponent_of_polynomial(synchronization: Synchronization) -> bool:
     return synchronization.discount_exponent is None or synchronization.discount is Discount.POLYNOMIAL
+
+
+def _begins_with_rebalance(adaptation: Adaptation) -> bool:
+    return adaptation.escalation is None or adaptation.escalation[0] is Escalation.REBALANCE
+
+
+def _each_step_once(adaptation: Adaptation) -> bool:
+    steps = adaptation.escalation or ()
+    return len(set(steps)) == len(steps)
+
+
+def _relaxes_within_a_range(spec: HeteroTrainJobSpec) -> bool:
+    steps = spec.adaptation.escalation
+    return steps is None or (Escalation.RELAX_STALENESS in steps) == (spec.synchronization.adaptive is not None)
 
 
 def _adaptive_min_to_max(adaptive: Adaptive) -> bool:
@@ -441,6 +457,28 @@ RULES: Final[tuple[Rule, ...]] = (
         "must be left out unless discount is Polynomial",
         _exponent_of_polynomial,
         field=".discountExponent",
+    ),
+    Rule(
+        "spec.adaptation",
+        "!has(self.escalation) || self.escalation[0] == 'Rebalance'",
+        "must begin with Rebalance: shares are the first means",
+        _begins_with_rebalance,
+        field=".escalation",
+    ),
+    Rule(
+        "spec.adaptation",
+        "!has(self.escalation) || self.escalation.all(s, self.escalation.exists_one(t, t == s))",
+        "must name each step once at most",
+        _each_step_once,
+        field=".escalation",
+    ),
+    Rule(
+        "spec",
+        "!has(self.adaptation.escalation) || "
+        "self.adaptation.escalation.exists(s, s == 'RelaxStaleness') == has(self.synchronization.adaptive)",
+        "must name RelaxStaleness if synchronization.adaptive is given, and only then: it is the range for it",
+        _relaxes_within_a_range,
+        field=".adaptation.escalation",
     ),
     Rule(
         "spec.synchronization.adaptive",

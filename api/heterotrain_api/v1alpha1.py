@@ -55,6 +55,7 @@ __all__ = [
     "Dssp",
     "Efficiency",
     "EnvVar",
+    "Escalation",
     "Failure",
     "HeteroTrainJob",
     "HeteroTrainJobSpec",
@@ -395,6 +396,14 @@ class AdaptationMode(StrEnum):
     OFF = "Off"
 
 
+class Escalation(StrEnum):
+    """A means against a worker that holds the others up."""
+
+    REBALANCE = "Rebalance"
+    RELAX_STALENESS = "RelaxStaleness"
+    REPLACE = "Replace"
+
+
 class Adaptation(Resource):
     """How shares follow the workers' speeds while the job runs."""
 
@@ -406,6 +415,13 @@ class Adaptation(Resource):
     """Percent of the round's time that other shares must save, by the speed models; less changes nothing."""
     cooldown_rounds: Annotated[int, Field(ge=0, le=100_000)] = 10
     """Rounds from one change of shares to the next at least, unless a speed or the membership changed meanwhile."""
+    escalation: (
+        Annotated[tuple[Escalation, ...], Field(min_length=1, max_length=3, json_schema_extra=ATOMIC)] | None
+    ) = None
+    """What is tried against a worker that holds the others up, in this order. Rebalance: other shares. RelaxStaleness:
+    a higher staleness bound, inside synchronization.adaptive. Replace: its pod is deleted and made again, if it can be
+    on another node. If not given: Rebalance, and RelaxStaleness where synchronization.adaptive is given.
+    """
 
 
 class Checkpoint(Resource):

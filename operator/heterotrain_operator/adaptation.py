@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from heterotrain_api.v1alpha1 import HeteroTrainJobSpec
+from heterotrain_api.v1alpha1 import Escalation, HeteroTrainJobSpec
+from heterotrain_core.adaptation.escalate import Step
 from heterotrain_core.adaptation.values import (
     Action,
     Answer,
@@ -24,16 +25,19 @@ from heterotrain_core.adaptation.values import (
     WorkerSeen,
 )
 from heterotrain_core.run_values import Timings
+from heterotrain_core.sync_settings import from_fields, settings_of, to_fields
+from heterotrain_core.synchronization import Synchronization, describe
 from heterotrain_core.telemetry import StepRecord
 from heterotrain_core.types import Bounds
 from heterotrain_rpc import control_pb2
+from heterotrain_rpc.fields import given_fields
 
 LOST_INTERVALS: Final = 3
 
 
-def settings_of(spec: HeteroTrainJobSpec) -> Settings:
-    """How the loop of this job acts."""
-    adaptation = spec.adaptation
+def loop_settings(spec: HeteroTrainJobSpec, *, no_replacing: str = "") -> Settings:
+    """How the loop of this job acts. `no_replacing`: why no worker can be replaced here; empty: one can."""
+    adaptation, adaptive = spec.adaptation, spec.synchronization.adaptive
     interval = float(adaptation.interval_seconds)
     return Settings(
         mode=Mode(adaptation.mode.value),
@@ -43,7 +47,18 @@ def settings_of(spec: HeteroTrainJobSpec) -> Settings:
         grain=spec.batch_grain,
         global_batch=spec.global_batch_size,
         lost_seconds=max(LOST_INTERVALS * interval, float(spec.synchronization.lease_seconds)),
+        escalation=tuple(Step(step.value) for step in escalation_of(spec)),
+        staleness=None if adaptive is None else (adaptive.min, adaptive.max),
+        no_replacing=no_replacing,
     )
+
+
+def escalation_of(spec: HeteroTrainJobSpec) -> tuple[Escalation, ...]:
+    """What is tried against a worker that holds the others up."""
+    if spec.adaptation.escalation is not None:
+        return spec.adaptation.escalation
+    relaxing = () if spec.synchronization.adaptive is None else (Escalation.RELAX_STALENESS,)
+    return (Escalation.REBALANCE, *relaxing)
 
 
 def observation_of(
@@ -64,7 +79,18 @@ def observation_of(
         workers=tuple(_worker(worker, shares, facts.get(worker.name)) for worker in state.workers),
         start_shares=start_shares,
         answer=answer,
+        synchronization=_synchronization(state),
     )
+
+
+def _synchronization(state: control_pb2.JobState) -> Synchronization | None:
+    """Mode and bounds as last asked for; `None`: a coordinator that does not say, or says something newer than we."""
+    if not state.synchronization.wanted.mode:
+        return None
+    try:
+        return from_fields(given_fields(state.synchronization.wanted)).synchronization()
+    except ValueError:
+        return None
 
 
 def _worker(worker: control_pb2.WorkerState, shares: Mapping[str, int], node: NodeFact | None) -> WorkerSeen:
@@ -96,7 +122,11 @@ def _record(record: control_pb2.StepRecord) -> StepRecord:
 def plan_of(proposal: Proposal) -> control_pb2.Plan:
     """The proposal as the coordinator takes it; its generation fences it against any other plan."""
     shares = [control_pb2.PlanShare(worker=name, samples=n) for name, n in sorted(proposal.shares.items())]
-    return control_pb2.Plan(generation=proposal.generation, shares=shares, reason=proposal.reason)
+    plan = control_pb2.Plan(generation=proposal.generation, shares=shares, reason=proposal.reason)
+    if proposal.synchronization is not None:
+        fields = to_fields(settings_of(proposal.synchronization))
+        plan.synchronization.CopyFrom(control_pb2.Synchronization(**fields))  # type: ignore[arg-type]
+    return plan
 
 
 def answer_of(verdict: control_pb2.PlanVerdict) -> Answer:
@@ -127,6 +157,9 @@ def decision_document(decision: Decision, *, seconds: float) -> dict[str, Any]:
     """A decision as one line of the record. `seconds`: of training."""
     document = asdict(decision)
     document["seconds"] = seconds
+    if decision.proposal is not None:
+        wanted = decision.proposal.synchronization
+        document["proposal"]["synchronization"] = "" if wanted is None else describe(wanted)
     if decision.verified is not None:
         document["verified"]["error"] = decision.verified.error
     return document
@@ -140,7 +173,8 @@ def answer_document(answer: Answer, *, seconds: float) -> dict[str, Any]:
 def gist(decision: Decision) -> str:
     """What makes a decision worth another line than the one before: its action and its words without their numbers."""
     found = "|".join(sorted(f"{f.kind}{f.worker}" for f in decision.found))
-    return f"{decision.action}|{re.sub(r'[0-9.]+', '#', decision.reason)}|{found}|{decision.advice != ''}"
+    standing = re.sub(r"[0-9.]+", "#", decision.escalation)
+    return f"{decision.action}|{re.sub(r'[0-9.]+', '#', decision.reason)}|{found}|{decision.advice != ''}|{standing}"
 
 
 def is_told(decision: Decision, last_gist: str) -> bool:

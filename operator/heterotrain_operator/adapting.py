@@ -17,9 +17,9 @@ from heterotrain_operator.adaptation import (
     answer_words,
     gist,
     is_told,
+    loop_settings,
     observation_of,
     plan_of,
-    settings_of,
     unanswered,
 )
 from heterotrain_operator.job.trainer_config import worker_configs
@@ -56,7 +56,7 @@ class JobLoop:
         parsed, faults = read_spec(job)
         if parsed is None or faults:
             return  # what runs goes on as before; the pass says what is wrong
-        settings = settings_of(parsed.spec)
+        settings = loop_settings(parsed.spec, no_replacing="the operator replaces no pods so far")
         self._state = State(settings) if self._state is None else replace(self._state, settings=settings)
         self._start_shares = {worker.name: worker.share for worker in worker_configs(parsed.spec)}
         if settings.mode is Mode.OFF:

@@ -92,12 +92,19 @@ def _decision(record: Record) -> list[str]:
         f" {_ms(record['measured_seconds'])}), {_ms(record['predicted_seconds'])} with those wanted:"
         f" a gain of {record['gain']:.1%}, held against {record['band']:.1%}"
     )
+    if record.get("escalation"):
+        lines.append(f"  escalation: {record['escalation']}")
     if record["advice"]:
         lines.append(f"  advice: {record['advice']}")
     return lines
 
 
-_WORDS: Final = {"Keep": "the shares stay", "Recommend": "other shares are recommended"}
+_WORDS: Final = {
+    "Keep": "the shares stay",
+    "Recommend": "a change is recommended",
+    "Replace": "a worker is replaced",
+    "GiveUp": "given up",
+}
 
 
 def _worker(worker: Mapping[str, Any]) -> str:

@@ -167,9 +167,12 @@ def measured(
         points = [p for p in steps_with(track.points, worker.share, mark) if p.step > 0] if track is not None else []
         if len(points) < least:
             return None
-        groups.append(points[-RECENT:])
+        groups.append(points)
     if not groups:
         return None
+    # Of a worker whose speed has changed only what came after is kept: from before it there is nobody to be compared.
+    same = min(RECENT, *map(len, groups))
+    groups = [points[-same:] for points in groups]
     return Speed(
         seconds=max(median([p.step for p in points]) for points in groups),
         samples_per_second=sum(median([p.samples / p.step for p in points]) for points in groups),

@@ -7,15 +7,16 @@ or the membership changed; between, it only takes the records in.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
 from heterotrain_core.adaptation import guard as guards
 from heterotrain_core.adaptation.estimate import TRUSTED
 from heterotrain_core.adaptation.guard import Made
+from heterotrain_core.adaptation.relief import relieve
+from heterotrain_core.adaptation.saying import gain_words, propose, said, seconds
 from heterotrain_core.adaptation.state import Ceiling, State, num_changes, take_in
-from heterotrain_core.adaptation.values import Action, Decision, Mode, Observation, Proposal, Verification
+from heterotrain_core.adaptation.values import Action, Decision, Mode, Observation, Verification
 from heterotrain_core.adaptation.weigh import Weighed, balanced, weigh
 from heterotrain_core.plan import reachable_total
 from heterotrain_core.shares import start_shares
@@ -46,6 +47,7 @@ def step(state: State, seen: Observation, now: float) -> tuple[State, Decision]:
     ticked = replace(state, ticked=now, changes=())
     found = (*state.changes, *weighed.found)
     state, decision = _decide(ticked, seen, weighed, now, window=window)
+    state, decision = relieve(state, seen, weighed, decision, now, window=window)
     ceiling = balanced(weighed)
     told = (*found, ceiling) if ceiling is not None else found
     return state, replace(decision, found=told)
@@ -56,13 +58,13 @@ def _decide(state: State, seen: Observation, weighed: Weighed, now: float, *, wi
         return _start_again(state, seen, weighed, now)
     waiting = _waits_for_models(state, weighed, now)
     if waiting:
-        return state, _said(Action.KEEP, waiting, seen, weighed, now)
+        return state, said(Action.KEEP, waiting, seen, weighed, now)
     if weighed.wanted == weighed.present:
         guard = replace(state.guard, over=0)
         words = "the shares are the best for the present speeds"
-        return replace(state, urgent="", guard=guard), _said(Action.KEEP, words, seen, weighed, now)
+        return replace(state, urgent="", guard=guard), said(Action.KEEP, words, seen, weighed, now)
     if now < state.wait_until:
-        return state, _said(Action.KEEP, "the last plan was refused: the next one waits a window", seen, weighed, now)
+        return state, said(Action.KEEP, "the last plan was refused: the next one waits a window", seen, weighed, now)
     guard, verdict = guards.judge(
         state.guard,
         state.settings,
@@ -77,9 +79,9 @@ def _decide(state: State, seen: Observation, weighed: Weighed, now: float, *, wi
     if not verdict.act:
         is_over = weighed.gain <= weighed.band or now < guard.frozen_until
         settled = replace(state, urgent="") if is_over else state
-        return settled, _said(Action.KEEP, verdict.words, seen, weighed, now)
-    why = f"{verdict.words}; {_gain_words(weighed)}"
-    return _propose(state, seen, weighed, now, action=Action.PROPOSE, shares=weighed.wanted, why=why)
+        return settled, said(Action.KEEP, verdict.words, seen, weighed, now)
+    why = f"{verdict.words}; {gain_words(weighed)}"
+    return propose(state, seen, weighed, now, action=Action.PROPOSE, shares=weighed.wanted, why=why)
 
 
 def _waits_for_models(state: State, weighed: Weighed, now: float) -> str:
@@ -87,75 +89,6 @@ def _waits_for_models(state: State, weighed: Weighed, now: float) -> str:
     if not weighed.unknown or now - began > PATIENCE * state.settings.lost_seconds:
         return ""
     return f"waiting for step records of {', '.join(weighed.unknown)}"
-
-
-def _gain_words(weighed: Weighed) -> str:
-    return (
-        f"a round takes {_seconds(weighed.predicted_seconds)} instead of {_seconds(weighed.present_seconds)} by the"
-        f" speed models ({_moves(weighed.present, weighed.wanted)})"
-    )
-
-
-def _seconds(value: float) -> str:
-    return f"{1000 * value:.0f} ms" if value < 1 else f"{value:.2f} s"
-
-
-def _moves(before: Mapping[str, int], after: Mapping[str, int]) -> str:
-    """The largest changes of shares, old → new; at most four."""
-    changed = sorted(
-        (n for n in after if after[n] != before.get(n, 0)), key=lambda n: -abs(after[n] - before.get(n, 0))
-    )
-    words = [f"{name} {before.get(name, 0)}→{after[name]}" for name in changed[:4]]
-    return ", ".join(words) + (f" and {len(changed) - 4} more" if len(changed) > 4 else "")
-
-
-def _propose(
-    state: State,
-    seen: Observation,
-    weighed: Weighed,
-    now: float,
-    *,
-    action: Action,
-    shares: Mapping[str, int],
-    why: str,
-) -> tuple[State, Decision]:
-    """Propose `shares`, or only show them where the mode is Recommend."""
-    if state.settings.mode is Mode.RECOMMEND:
-        said = _said(Action.RECOMMEND, f"recommended, not applied: {why}", seen, weighed, now)
-        return replace(state, urgent=""), said
-    measured = guards.measured([w for w in seen.workers if w.live], state.tracks, None, TRUSTED)
-    generation = seen.generation + 1
-    pending = Made(
-        generation=generation,
-        effective_round=0,
-        before=weighed.present,
-        after=shares,
-        predicted_seconds=weighed.predicted_seconds,
-        speed_before=0.0 if measured is None else measured.samples_per_second,
-        noise_before=0.0 if measured is None else measured.error,
-        changes=num_changes(state),
-        paces={room.name: room.even for room in weighed.rooms if room.known},
-        verified=action is not Action.PROPOSE,  # only what was chosen by its prediction is held against it
-    )
-    decision = replace(_said(action, why, seen, weighed, now), proposal=Proposal(generation, shares, why))
-    return replace(state, pending=pending), decision
-
-
-def _said(action: Action, reason: str, seen: Observation, weighed: Weighed, now: float) -> Decision:
-    return Decision(
-        action=action,
-        reason=reason,
-        time=now,
-        version=seen.version,
-        generation=seen.generation,
-        workers=weighed.rows,
-        gain=weighed.gain,
-        band=weighed.band,
-        predicted_seconds=weighed.predicted_seconds,
-        present_seconds=weighed.present_seconds,
-        measured_seconds=0.0 if weighed.measured is None else weighed.measured.seconds,
-        advice=weighed.advice,
-    )
 
 
 # Afterwards
@@ -179,10 +112,10 @@ def _check_change(state: State, seen: Observation, now: float) -> tuple[State, D
         return _roll_back(done, seen, made, verified, now)
     if changed:
         return done, None
-    words = f"plan {made.generation} is verified: predicted {_seconds(made.predicted_seconds)}"
-    words += f" a round, measured {_seconds(after.seconds)}"
+    words = f"plan {made.generation} is verified: predicted {seconds(made.predicted_seconds)}"
+    words += f" a round, measured {seconds(after.seconds)}"
     weighed = weigh(done, seen, now)
-    return done, replace(_said(Action.KEEP, words, seen, weighed, now), verified=verified, found=weighed.found)
+    return done, replace(said(Action.KEEP, words, seen, weighed, now), verified=verified, found=weighed.found)
 
 
 def _changed_since(state: State, made: Made) -> set[str]:
@@ -207,7 +140,7 @@ def _roll_back(
     ceilings = {name: _suspected(state, made, name, now) for name in suspects}
     state = replace(state, guard=guard, ceilings={**state.ceilings, **ceilings})
     weighed = weigh(state, seen, now)
-    state, decision = _propose(state, seen, weighed, now, action=Action.ROLL_BACK, shares=made.before, why=why)
+    state, decision = propose(state, seen, weighed, now, action=Action.ROLL_BACK, shares=made.before, why=why)
     return state, replace(decision, verified=verified, found=(*state.changes, *weighed.found))
 
 
@@ -235,9 +168,9 @@ def _start_again(state: State, seen: Observation, weighed: Weighed, now: float) 
     shares = _start_shares(state, seen)
     if shares is None or shares == weighed.present:
         words = "metrics are lost: the start shares stay until they are back"
-        return state, _said(Action.KEEP, words, seen, weighed, now)
+        return state, said(Action.KEEP, words, seen, weighed, now)
     words = "metrics are lost for too long: the start shares hold again until they are back"
-    return _propose(state, seen, weighed, now, action=Action.FALL_BACK, shares=shares, why=words)
+    return propose(state, seen, weighed, now, action=Action.FALL_BACK, shares=shares, why=words)
 
 
 def _start_shares(state: State, seen: Observation) -> dict[str, int] | None:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from heterotrain_core.adaptation import guard as guards
 from heterotrain_core.adaptation.detect import change_words
+from heterotrain_core.adaptation.escalate import Ladder
 from heterotrain_core.adaptation.estimate import TRUSTED
 from heterotrain_core.adaptation.guard import Guard, Made
 from heterotrain_core.adaptation.track import Track, follow, steps_with
@@ -50,6 +51,9 @@ class State:
     tracks: Mapping[str, Track] = field(default_factory=dict)
     """Live workers."""
     guard: Guard = field(default_factory=Guard)
+    ladder: Ladder = field(default_factory=Ladder)
+    ladder_before: Ladder | None = None
+    """While a proposal of the ladder is not answered: where it stood before."""
     ceilings: Mapping[str, Ceiling] = field(default_factory=dict)
     """Of workers that refused a larger share, or did not bear it."""
     urgent: str = FIRST
@@ -91,7 +95,7 @@ def take_in(state: State, seen: Observation, now: float) -> tuple[State, bool]:
     if state.live and live and live != state.live:
         # What was agreed with other members means nothing any more.
         guard = replace(state.guard, made=None, over=0, frozen_until=-math.inf, frozen_why="")
-        state = replace(state, urgent=_membership(state.live, live), pending=None, guard=guard)
+        state = replace(state, urgent=_membership(state.live, live), pending=None, ladder_before=None, guard=guard)
         woken = True
     began = now if state.began is None and seen.training else state.began
     state = replace(state, tracks=tracks, live=live, began=began)
@@ -147,7 +151,9 @@ def _membership(before: frozenset[str], now: frozenset[str]) -> str:
 
 
 def _answered(state: State, pending: Made, seen: Observation, answer: Answer, now: float) -> State:
-    state = replace(state, pending=None)
+    state, before = replace(state, pending=None, ladder_before=None), state.ladder_before
+    if before is not None and answer.refusals:
+        return replace(state, ladder=replace(before, windows=0), wait_until=now + state.settings.interval_seconds)
     if not answer.refusals:
         made = replace(pending, generation=answer.generation, effective_round=answer.effective_round)
         return replace(state, urgent="", guard=guards.after_change(state.guard, state.settings, made, now))

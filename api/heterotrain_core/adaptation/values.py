@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from heterotrain_core.adaptation.escalate import Step
+from heterotrain_core.synchronization import Synchronization
 from heterotrain_core.telemetry import StepRecord
 from heterotrain_core.types import Bounds
 
@@ -39,6 +41,12 @@ class Settings:
     """Metrics lost for so long: what was adapted is no longer trusted, the start shares are taken again."""
     freeze_seconds: float = 120.0
     """For so long shares stay after an oscillation, or a change that made things worse."""
+    escalation: tuple[Step, ...] = (Step.REBALANCE,)
+    """What is tried against a worker that holds the others up, in this order."""
+    staleness: tuple[int, int] | None = None
+    """Range inside which the staleness bound may be moved; `None`: it stays."""
+    no_replacing: str = "nobody can replace a worker here"
+    """Why no worker can be replaced; empty: whoever carries decisions out can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +109,8 @@ class Observation:
     """What to fall back to when nothing is known."""
     answer: Answer | None = None
     """To the proposal that was sent last, once."""
+    synchronization: Synchronization | None = None
+    """How workers wait for each other, as last asked for; `None`: not known, the bound then stays."""
 
 
 class Action(StrEnum):
@@ -115,6 +125,12 @@ class Action(StrEnum):
     """Proposes the shares from before a change that made things worse."""
     FALL_BACK = "FallBack"
     """Proposes the start shares, since the metrics are lost."""
+    RELAX = "Relax"
+    """Proposes another staleness bound, up or back down."""
+    REPLACE = "Replace"
+    """Asks for another process in a worker's place, elsewhere."""
+    GIVE_UP = "GiveUp"
+    """All that is declared was tried against a worker that holds the others up."""
 
 
 class Finding(StrEnum):
@@ -174,6 +190,8 @@ class Proposal:
     generation: int
     shares: Mapping[str, int]
     reason: str
+    synchronization: Synchronization | None = None
+    """Mode and bounds from this plan on; `None`: they stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,5 +236,9 @@ class Decision:
     measured_seconds: float = 0.0
     """Median step time of the newest rounds with them."""
     verified: Verification | None = None
+    replace: str = ""
+    """Worker that is to be replaced."""
+    escalation: str = ""
+    """Where the escalation stands, while a worker holds the others up."""
     advice: str = ""
     """What the loop cannot do by itself: a worker without which it would be faster, a ceiling to raise."""

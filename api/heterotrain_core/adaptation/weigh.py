@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import median
+from typing import Final
 
 from heterotrain_core.adaptation import guard as guards
 from heterotrain_core.adaptation import plan as plans
 from heterotrain_core.adaptation.detect import is_lost, lost_words, steady, straggler
+from heterotrain_core.adaptation.escalate import Signs
 from heterotrain_core.adaptation.plan import Room
 from heterotrain_core.adaptation.state import State
-from heterotrain_core.adaptation.track import Track
+from heterotrain_core.adaptation.track import Track, steps_with
 from heterotrain_core.adaptation.values import Finding, Found, Observation, WorkerPlan, WorkerSeen
+
+WAITING: Final = 0.1
+"""Part of the others' steps spent waiting from which on a worker holds them up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +39,8 @@ class Weighed:
     predicted_seconds: float
     measured: guards.Speed | None
     advice: str
+    signs: Signs
+    """Who holds the others up although it has its smallest share."""
 
 
 def weigh(state: State, seen: Observation, now: float) -> Weighed:
@@ -55,7 +64,8 @@ def weigh(state: State, seen: Observation, now: float) -> Weighed:
     models = [t.model for n, t in tracks.items() if t.model is not None and n not in lost]
     limit = guards.band(settings, models)
     found = [lost_words(name, tracks[name], now) for name in sorted(lost)] + steady(seen, tracks)
-    found += _stragglers(live, rooms, tracks, best, limit)
+    signs = _signs(live, rooms, tracks, best, limit)
+    found += _stragglers(live, rooms, tracks, best, signs)
     return Weighed(
         present=present,
         wanted=wanted,
@@ -70,6 +80,7 @@ def weigh(state: State, seen: Observation, now: float) -> Weighed:
         predicted_seconds=predicted,
         measured=measured,
         advice=_advice(live, rooms, best, total=total, grain=settings.grain, limit=limit),
+        signs=signs,
     )
 
 
@@ -80,19 +91,41 @@ def _overhead(rooms: list[Room], measured: guards.Speed | None) -> float:
     return max(0.0, measured.seconds - plans.slowest(rooms, {room.name: room.share for room in rooms}))
 
 
-def _stragglers(
+def _signs(
     live: list[WorkerSeen], rooms: list[Room], tracks: Mapping[str, Track], best: Mapping[str, int], limit: float
-) -> list[Found]:
+) -> Signs:
     """The worker that stays the slowest with its smallest share, if it is slower than the others by more than noise."""
     if len(rooms) < 2 or not all(room.known for room in rooms):
-        return []
+        return Signs()
     times = {room.name: room.seconds(best[room.name]) for room in rooms}
     last = max(times, key=lambda name: times[name])
     worker = next(w for w in live if w.name == last)
     others = max(seconds for name, seconds in times.items() if name != last)
     if best[last] > worker.bounds.minimum or times[last] <= others * (1 + limit):
+        return Signs()
+    waits = [wait for w in live if w.name != last and (wait := _wait(w, tracks)) is not None]
+    behind = math.ceil(times[last] / others) - 1 if others > 0 else 0
+    at_minimum = worker.share <= worker.bounds.minimum
+    return Signs(last, holds_up=at_minimum and bool(waits) and median(waits) > max(WAITING, limit), needed=behind)
+
+
+def _wait(worker: WorkerSeen, tracks: Mapping[str, Track]) -> float | None:
+    """Part of its newest steps that a worker spent waiting; `None`: not known."""
+    track = tracks.get(worker.name)
+    points = steps_with(track.points, worker.share)[-guards.RECENT :] if track is not None else []
+    parts = [max(0.0, p.step - p.busy - p.push) / p.step for p in points if p.step > 0]
+    return median(parts) if parts else None
+
+
+def _stragglers(
+    live: list[WorkerSeen], rooms: list[Room], tracks: Mapping[str, Track], best: Mapping[str, int], signs: Signs
+) -> list[Found]:
+    if not signs.straggler:
         return []
-    return [straggler(worker, tracks[last], times[last], others)]
+    times = {room.name: room.seconds(best[room.name]) for room in rooms}
+    worker = next(w for w in live if w.name == signs.straggler)
+    others = max(seconds for name, seconds in times.items() if name != worker.name)
+    return [straggler(worker, tracks[worker.name], times[worker.name], others)]
 
 
 def _advice(

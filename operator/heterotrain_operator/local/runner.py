@@ -19,7 +19,7 @@ from typing import Any, Final
 import psutil
 
 from heterotrain_api.trainer_config import ShardConfig
-from heterotrain_operator.adaptation import settings_of
+from heterotrain_operator.adaptation import loop_settings
 from heterotrain_operator.job.outcome import Outcome, State
 from heterotrain_operator.job.trainer_config import trainer_config, worker_configs
 from heterotrain_operator.local.adapt import LocalLoop
@@ -66,7 +66,7 @@ class Runner:
         self._history = History()
         spec = plan.job.spec
         self._loop = LocalLoop(
-            settings_of(spec),
+            loop_settings(spec, no_replacing="this machine is the only one"),
             {worker.name: worker.share for worker in worker_configs(spec)},
             plan.folder.decisions,
             say=display.say,

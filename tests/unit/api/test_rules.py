@@ -213,6 +213,24 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
         "spec.synchronization.stalenessBound",
         "must be a number",
     ),
+    (
+        "a pod replaced before shares were tried",
+        make_manifest(adaptation={"escalation": ["Replace", "Rebalance"]}),
+        "spec.adaptation.escalation",
+        "must begin with Rebalance",
+    ),
+    (
+        "a step twice",
+        make_manifest(adaptation={"escalation": ["Rebalance", "Replace", "Replace"]}),
+        "spec.adaptation.escalation",
+        "each step once",
+    ),
+    (
+        "a bound to relax without a range",
+        make_manifest(adaptation={"escalation": ["Rebalance", "RelaxStaleness"]}),
+        "spec.adaptation.escalation",
+        "it is the range for it",
+    ),
     ("nobody to wait for", sync("Backup", backupWorkers=2), "spec.synchronization", "fewer backupWorkers"),
 ]
 

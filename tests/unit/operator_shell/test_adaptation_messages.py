@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from heterotrain_api.validation import parse
+from heterotrain_core.adaptation.escalate import Step
 from heterotrain_core.adaptation.values import (
     Action,
     Answer,
@@ -20,6 +22,7 @@ from heterotrain_core.adaptation.values import (
     WorkerSeen,
 )
 from heterotrain_core.run_values import Timings
+from heterotrain_core.synchronization import BSP, Delay, Ssp, Synchronization, describe
 from heterotrain_core.telemetry import StepRecord
 from heterotrain_core.types import Bounds
 from heterotrain_operator.adaptation import (
@@ -28,9 +31,9 @@ from heterotrain_operator.adaptation import (
     decision_document,
     gist,
     is_told,
+    loop_settings,
     observation_of,
     plan_of,
-    settings_of,
     unanswered,
 )
 from heterotrain_rpc import control_pb2
@@ -41,14 +44,40 @@ def test_settings_come_from_the_manifest() -> None:
     spec = {"mode": "Recommend", "intervalSeconds": 7, "deadBandPercent": 4, "cooldownRounds": 20}
     job = parse(make_manifest(globalBatchSize=10, batchGrain=2, adaptation=spec))
 
-    assert settings_of(job.spec) == Settings(
+    assert loop_settings(job.spec, no_replacing="nowhere") == Settings(
         mode=Mode.RECOMMEND, interval_seconds=7.0, dead_band=0.04, cooldown_rounds=20, grain=2, global_batch=10,
-        lost_seconds=21.0,
+        lost_seconds=21.0, no_replacing="nowhere",
     )  # fmt: skip
 
 
 def test_a_job_adapts_unless_told_otherwise() -> None:
-    assert settings_of(parse(make_manifest()).spec).mode is Mode.APPLY
+    assert loop_settings(parse(make_manifest()).spec).mode is Mode.APPLY
+
+
+@pytest.mark.parametrize(
+    ("spec", "want", "staleness"),
+    [
+        pytest.param({}, (Step.REBALANCE,), None, id="shares alone"),
+        pytest.param(
+            {"synchronization": {"mode": "SSP", "adaptive": {"min": 1, "max": 8}}},
+            (Step.REBALANCE, Step.RELAX_STALENESS),
+            (1, 8),
+            id="a range for the bound is there to be used",
+        ),
+        pytest.param(
+            {"adaptation": {"escalation": ["Rebalance", "Replace"]}},
+            (Step.REBALANCE, Step.REPLACE),
+            None,
+            id="declared",
+        ),
+    ],
+)
+def test_what_is_tried_against_a_straggler(
+    spec: dict[str, Any], want: tuple[Step, ...], staleness: tuple[int, int] | None
+) -> None:
+    settings = loop_settings(parse(make_manifest(**spec)).spec)
+
+    assert (settings.escalation, settings.staleness) == (want, staleness)
 
 
 def test_a_state_is_what_the_loop_sees() -> None:
@@ -87,6 +116,20 @@ def test_a_proposal_carries_its_generation() -> None:
         shares=[control_pb2.PlanShare(worker="a", samples=6), control_pb2.PlanShare(worker="b", samples=2)],
         reason="why",
     )
+
+
+@pytest.mark.parametrize("wanted", [Delay(staleness_bound=0), Delay(staleness_bound=4), Ssp(3), BSP], ids=describe)
+def test_mode_and_bound_come_back_as_they_were_proposed(wanted: Synchronization) -> None:
+    plan = plan_of(Proposal(3, {"a": 8}, "why", wanted))
+    state = control_pb2.JobState(synchronization=control_pb2.SynchronizationState(wanted=plan.synchronization))
+
+    assert observation_of(state, {}).synchronization == wanted
+
+
+def test_a_mode_that_this_version_does_not_know_is_none() -> None:
+    newer = control_pb2.SynchronizationState(wanted=control_pb2.Synchronization(mode="Gossip"))
+
+    assert observation_of(control_pb2.JobState(synchronization=newer), {}).synchronization is None
 
 
 @pytest.mark.parametrize(
@@ -136,3 +179,11 @@ def test_a_decision_is_a_line_of_json() -> None:
     document = json.loads(json.dumps(decision_document(decision, seconds=4.0)))
 
     assert (document["action"], document["seconds"], document["verified"]["error"]) == ("Keep", 4.0, 0.2)
+
+
+def test_a_bound_that_is_proposed_is_recorded_in_words() -> None:
+    decision = Decision(Action.RELAX, "relaxed", proposal=Proposal(3, {"a": 8}, "why", Ssp(4)))
+
+    document = json.loads(json.dumps(decision_document(decision, seconds=4.0)))
+
+    assert document["proposal"]["synchronization"] == "SSP, at most 4 iterations ahead"

@@ -67,7 +67,7 @@ def test_a_recommendation_is_explained_as_such() -> None:
     job.run(30)
     told = [r for r in records(job) if r["action"] == "Recommend"]
 
-    assert "other shares are recommended: recommended, not applied" in explain(told[:1])[0]
+    assert "a change is recommended: recommended, not applied" in explain(told[:1])[0]
 
 
 def test_half_a_line_is_passed_over() -> None:
