@@ -204,6 +204,15 @@ def test_the_information_service_gets_what_is_set() -> None:
     )
 
 
+def test_without_rights_on_nodes_there_is_no_rule_that_could_only_fail() -> None:
+    assert info_settings("scope=Namespace").without_rules == ("kubernetes-nodes",)
+    assert info_settings("scope=Namespace", "information.withoutRules={a}").without_rules == ("a", "kubernetes-nodes")
+    assert info_settings("scope=Namespace", "information.clusterRole=Always").without_rules == ()
+    assert info_settings("information.clusterRole=Never").without_rules == ("kubernetes-nodes",)
+    # Somebody else gives the rights.
+    assert info_settings("rbac.create=false").without_rules == ()
+
+
 def test_packs_that_can_be_chosen_are_those_that_there_are() -> None:
     choice = SCHEMA["properties"]["information"]["properties"]["packs"]["items"]["enum"]
     assert choice == ["none", *pack_names()]

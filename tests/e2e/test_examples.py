@@ -13,7 +13,8 @@ ARGUMENTS = {
 }
 """Per example: options of its script that make it quick."""
 REPORTS = {"charlm": ["bits_per_character", "loss"], "digits": ["accuracy"], "fashion": ["accuracy"]}
-NAMES = sorted(path.stem for path in EXAMPLES.glob("*.yaml"))
+NAMES = sorted(path.stem for path in EXAMPLES.glob("*.yaml") if path.stem != "fashion_gpu")
+"""All that need no GPU: no node of kind has one."""
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +48,16 @@ def test_example_trains_to_its_end(name: str, started: dict[str, Document], shar
     order = ["PodsCreated", "AllPodsReady", "Started", "Succeeded"]
     assert [e.split()[1] for e in events if e.split()[1] in order] == order
     assert [e for e in events if e.startswith("Warning")] == ["Warning ModelNotDurable"]
+
+
+def test_the_example_for_a_gpu_says_that_no_node_has_one(namespace: Namespace) -> None:
+    namespace.apply(example("fashion_gpu"))
+    job = namespace.wait_for_job(
+        "fashion-gpu", "PodsReady says so", 60, lambda job: job.condition("PodsReady")[1] == "Unschedulable"
+    )
+    message = job.condition("PodsReady")[2]
+    assert "fashion-gpu-gpu-0-1" in message
+    assert "nvidia.com/gpu" in message
 
 
 def test_kubectl_get_shows_the_columns_of_the_resource(

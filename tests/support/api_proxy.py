@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -78,13 +79,20 @@ class ApiProxy:
     """Also connections that wait for their next request."""
     _counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     _session: aiohttp.ClientSession | None = None
+    _writing: int = 0
+    """Writes that the API server may have done and that are not in `seen` yet."""
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
     def writes(self) -> list[Seen]:
-        """What the API server was asked to write and did write or refuse; reviews ask, and write nothing."""
+        """What the API server was asked to write and did write or refuse; reviews ask, and write nothing.
+
+        What a test has already read from the API server is among them: its answer may still be on the way here."""
+        deadline = time.monotonic() + 10
+        while self._writing and time.monotonic() < deadline:
+            time.sleep(0.005)
         return [seen for seen in list(self.seen) if seen.method in WRITES and not seen.resource.endswith("reviews")]
 
     def stall(self) -> None:
@@ -137,11 +145,13 @@ class ApiProxy:
         headers = {key: value for key, value in request.headers.items() if key.lower() not in HOP_BY_HOP}
         body = await request.read()
         session: aiohttp.ClientSession = self._must(self._session)
-        async with session.request(
-            request.method, f"{self.target}{request.rel_url}", headers=headers, data=body or None
-        ) as answer:
+        with self._under_way(seen):
+            answer = await session.request(
+                request.method, f"{self.target}{request.rel_url}", headers=headers, data=body or None
+            )
             seen.status = answer.status
             self.seen.append(seen)
+        async with answer:
             if seen.watch and answer.status == 200:
                 return await self._stream(request, answer)
             content = await answer.read()
@@ -150,6 +160,15 @@ class ApiProxy:
             await self._must(self._flow).wait()
             kept = {key: value for key, value in answer.headers.items() if key.lower() not in HOP_BY_HOP}
             return web.Response(status=answer.status, body=content, headers=kept)
+
+    @contextmanager
+    def _under_way(self, seen: Seen) -> Iterator[None]:
+        writes = int(seen.method in WRITES)
+        self._writing += writes
+        try:
+            yield
+        finally:
+            self._writing -= writes
 
     def _is_lost(self, seen: Seen) -> bool:
         if seen.method not in WRITES or seen.status >= 300 or self.after_write is None:

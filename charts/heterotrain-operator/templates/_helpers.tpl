@@ -85,6 +85,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- join " " $chosen }}
 {{- end }}
 
+{{- /* Rules of packs to leave out: who makes the operator's rights here without those on nodes has no rule about nodes either,
+       it could only fail. Where somebody else gives the rights (rbac.create off), they may be there. */ -}}
+{{- define "heterotrain-operator.withoutRules" -}}
+{{- $without := .Values.information.withoutRules }}
+{{- if and .Values.rbac.create (not (include "heterotrain-operator.informationClusterRole" .)) }}
+{{- $without = append $without "kubernetes-nodes" | uniq }}
+{{- end }}
+{{- join " " $without }}
+{{- end }}
+
 {{- /* All that the operator may do, in each namespace that it serves: heterotrain_operator.kube.RULES. */ -}}
 {{- define "heterotrain-operator.rules" -}}
 - apiGroups: [heterotrain.io]
