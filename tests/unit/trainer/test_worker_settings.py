@@ -26,7 +26,12 @@ WANT_JOB = JobSettings(job_name="fashion", job_uid="u1", name="cpu-0", coordinat
         ({Env.NAME: "cpu-0"}, Settings()),
     ],
     ids=[
-        "nothing: alone", "options alone", "the fourth on CUDA", "a job", "a job with a log", "a job with metrics",
+        "nothing: alone",
+        "options alone",
+        "the fourth on CUDA",
+        "a job",
+        "a job with a log",
+        "a job with metrics",
         "a name without a job",
     ],
 )
