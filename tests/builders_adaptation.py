@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from heterotrain_core.adaptation.loop import State, step
-from heterotrain_core.adaptation.values import Answer, Decision, Observation, Refused, Settings, WorkerSeen
+from heterotrain_core.adaptation.values import Answer, Decision, NodeFact, Observation, Refused, Settings, WorkerSeen
 from heterotrain_core.run_values import Timings
 from heterotrain_core.synchronization import BSP, Delay, Synchronization
 from heterotrain_core.telemetry import StepRecord
@@ -36,6 +36,7 @@ class SimulatedWorker:
     refuses_above: int | None = None
     records: deque[StepRecord] = field(default_factory=lambda: deque(maxlen=20))
     done: int = 0
+    node: NodeFact | None = None
     behind: float = 0.0
     """Seconds since it began its iteration, if rounds do not wait for it."""
 
@@ -127,6 +128,7 @@ class Simulation:
                     self.planned[w.name] if w.live else 0,
                     Bounds(w.minimum, w.maximum),
                     () if w.silent else tuple(w.records),
+                    w.node,
                 )
                 for w in self.workers
             ),

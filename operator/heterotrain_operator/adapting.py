@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from heterotrain_core.adaptation.loop import State, step
-from heterotrain_core.adaptation.values import Action, Answer, Decision, Mode, Proposal
+from heterotrain_core.adaptation.values import Action, Answer, Decision, Mode, NodeFact, Proposal
 from heterotrain_operator.adaptation import (
     answer_of,
     answer_words,
@@ -24,31 +24,59 @@ from heterotrain_operator.adaptation import (
 )
 from heterotrain_operator.job.trainer_config import worker_configs
 from heterotrain_operator.job.view import read_spec
+from heterotrain_operator.metrics import Metrics
 from heterotrain_rpc import control_pb2
 
 logger = logging.getLogger(__name__)
 
 Propose = Callable[[control_pb2.Plan, Callable[[control_pb2.PlanVerdict | str], None]], None]
 """Asks the coordinator; the second argument is called once, with its verdict or why there is none."""
-_CHANGING: Final = frozenset({Action.PROPOSE, Action.RECOMMEND, Action.ROLL_BACK, Action.FALL_BACK})
+_CHANGING: Final = frozenset(
+    {Action.PROPOSE, Action.RECOMMEND, Action.ROLL_BACK, Action.FALL_BACK, Action.RELAX, Action.REPLACE, Action.GIVE_UP}
+)
+
+
+class PlaceSeen(NamedTuple):
+    """Where a worker runs."""
+
+    pod: str
+    node: str
+
+
+Facts = Callable[[PlaceSeen], NodeFact | None]
+"""What the information service knows of the node below a pod."""
 
 
 class JobLoop:
     """One job's loop. Used on the event loop only; nothing in it waits."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        *,
+        facts: Facts = lambda _: None,
+        metrics: Metrics | None = None,
+        cpu: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """`cpu`: processor time of this thread in seconds, for what a look costs."""
         self._clock = clock
+        self._facts = facts
+        self._metrics = metrics
+        self._cpu = cpu
         self._state: State | None = None
         """`None`: no manifest that can be read."""
         self._start_shares: Mapping[str, int] = {}
+        self._places: Mapping[str, PlaceSeen] = {}
         self._generation: int | None = None
         self._answer: Answer | None = None
         self._gist = ""
         self.decision: Decision | None = None
         """The newest one that says something; `None`: none yet, or the adaptation is off."""
 
-    def follow(self, job: Mapping[str, Any]) -> None:
-        """Act by the manifest as it is now; what was learned of the workers stays."""
+    def follow(self, job: Mapping[str, Any], places: Mapping[str, PlaceSeen] | None = None) -> None:
+        """Act by the manifest as it is now; what was learned of the workers stays. `places`: by worker."""
+        if places is not None:
+            self._places = places
         generation = job["metadata"].get("generation") or 0
         if generation == self._generation:
             return
@@ -68,14 +96,12 @@ class JobLoop:
             return False
         answer, self._answer = self._answer, None
         if answer is not None:
-            logger.log(
-                logging.WARNING if answer.refusals else logging.INFO,
-                "Job %s: adaptation: %s.",
-                name,
-                answer_words(answer),
-            )
-        seen = observation_of(state, self._start_shares, answer=answer)
+            self._told(name, answer)
+        began = self._cpu()
+        seen = observation_of(state, self._start_shares, answer=answer, nodes=self._nodes())
         self._state, decision = step(self._state, seen, self._clock())
+        if self._metrics is not None:
+            self._metrics.looked(decision, self._cpu() - began)
         if decision.action is Action.NONE:
             return False
         news = _gist_of_conditions(decision) != _gist_of_conditions(self.decision)
@@ -87,6 +113,16 @@ class JobLoop:
         if decision.proposal is not None:
             self._propose(decision.proposal, propose)
         return news
+
+    def _nodes(self) -> dict[str, NodeFact]:
+        known = ((worker, self._facts(place)) for worker, place in self._places.items() if place.node)
+        return {worker: fact for worker, fact in known if fact is not None}
+
+    def _told(self, name: str, answer: Answer) -> None:
+        level = logging.WARNING if answer.refusals else logging.INFO
+        logger.log(level, "Job %s: adaptation: %s.", name, answer_words(answer))
+        if self._metrics is not None:
+            self._metrics.answered(answer)
 
     def _propose(self, proposal: Proposal, propose: Propose) -> None:
         def answered(verdict: control_pb2.PlanVerdict | str) -> None:
@@ -101,4 +137,5 @@ def _gist_of_conditions(decision: Decision | None) -> object:
         return None
     known = all(row.seconds_per_sample > 0 for row in decision.workers)
     findings = frozenset((found.worker, found.kind) for found in decision.found)
-    return known, decision.gain <= decision.band, decision.action is Action.RECOMMEND, findings
+    doing = decision.action if decision.action in {Action.RECOMMEND, Action.REPLACE, Action.GIVE_UP} else None
+    return known, decision.gain <= decision.band, doing, findings

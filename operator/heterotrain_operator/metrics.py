@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app, start_http_server
 
+from heterotrain_core.adaptation.values import Action, Answer, Decision
+
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
@@ -53,6 +55,57 @@ class Metrics:
             ["resource"],
             registry=self.registry,
         )
+
+        self._looks: Final = Counter(
+            "heterotrain_operator_adaptation_looks",
+            "Looks of the adaptation loops at states of coordinators.",
+            registry=self.registry,
+        )
+        self._look_seconds: Final = Counter(
+            "heterotrain_operator_adaptation_cpu_seconds",
+            "Processor time of these looks.",
+            registry=self.registry,
+        )
+        self._decisions: Final = Counter(
+            "heterotrain_operator_adaptation_decisions",
+            "Decisions of the adaptation loops.",
+            ["action"],
+            registry=self.registry,
+        )
+        self._findings: Final = Counter(
+            "heterotrain_operator_adaptation_findings",
+            "What decisions found in workers.",
+            ["kind"],
+            registry=self.registry,
+        )
+        self._answers: Final = Counter(
+            "heterotrain_operator_adaptation_answers",
+            "Answers to proposed plans.",
+            ["verdict"],
+            registry=self.registry,
+        )
+        self._prediction_error: Final = Histogram(
+            "heterotrain_operator_adaptation_prediction_error",
+            "Error of the predicted step time of plans, relative to the measured one.",
+            buckets=(0.02, 0.05, 0.1, 0.2, 0.5, 1),
+            registry=self.registry,
+        )
+
+    def looked(self, decision: Decision, cpu_seconds: float) -> None:
+        """An adaptation loop has taken a state in."""
+        self._looks.inc()
+        self._look_seconds.inc(max(0.0, cpu_seconds))
+        if decision.action is Action.NONE:
+            return
+        self._decisions.labels(decision.action.value).inc()
+        for found in decision.found:
+            self._findings.labels(found.kind.value).inc()
+        if decision.verified is not None:
+            self._prediction_error.observe(decision.verified.error)
+
+    def answered(self, answer: Answer) -> None:
+        """A proposed plan was agreed or refused."""
+        self._answers.labels("refused" if answer.refusals else "agreed").inc()
 
     def follow(self, resource: str, age: Callable[[], float], lag: Callable[[], float]) -> None:
         """Ask `age` and `lag`, in seconds, whenever the metrics are read; called in the server's thread."""

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Final
 
 from heterotrain_api.contract import Label
+from heterotrain_core.adaptation.values import NodeFact
 from heterotrain_operator.errors import ApiError, ApiUnreachableError
 from heterotrain_operator.info.cluster.running import Information
 from heterotrain_operator.job.memory import JobKey
@@ -90,6 +91,8 @@ class Operator:
             saw_pods=self._saw_pods,
             forget=self._pods.forget,
             told=self._told,
+            node_fact=self._node_fact,
+            metrics=self.metrics,
         )
         reconciler = Reconciler(world)
         self._supervisor = Supervisor(
@@ -201,6 +204,9 @@ class Operator:
     def _told(self, key: JobKey, state: control_pb2.JobState) -> None:
         if self._information is not None:
             self._information.told(key, state)
+
+    def _node_fact(self, namespace: str, pod: str, node: str) -> NodeFact | None:
+        return None if self._information is None else self._information.node_fact(namespace, pod, node)
 
     def _may_not_watch(self, resource: str) -> bool:
         plural = JOBS if resource == "jobs" else resource

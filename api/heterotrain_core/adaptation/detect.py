@@ -17,6 +17,8 @@ BUSY: Final = 0.85
 """Processors in use from which on a node counts as busy."""
 OTHERS_BUSY: Final = 0.2
 THROTTLED: Final = 0.1
+SLOWED: Final = 1.25
+"""A worker so many times slower than at first is told of with its cause."""
 NOISY: Final = 1.5
 """p95 over p50 of a worker's steps (table B3)."""
 BUILT_IN: Final = 0.5
@@ -93,6 +95,18 @@ def built_in(workers: Sequence[WorkerSeen], tracks: Mapping[str, Track]) -> list
     ]
 
 
+def slowed(worker: WorkerSeen, track: Track) -> Found | None:
+    """A worker that has become slower than it was at first, if its node tells why: often seconds after the change."""
+    why = cause(worker.node)
+    if not why or not track.changes or track.model is None or not track.first_speed:
+        return None
+    now = track.points[-1].samples / track.model.seconds(track.points[-1].samples)
+    if track.first_speed < SLOWED * now:
+        return None
+    words = f"{worker.name} is {track.first_speed / now:.1f}x slower than at first: {why}"
+    return Found(worker.name, Finding.SLOWER, words)
+
+
 def straggler(worker: WorkerSeen, track: Track, seconds: float, others: float) -> Found:
     """A worker that finishes last although nothing more can be taken from it."""
     why = cause(worker.node)
@@ -106,7 +120,8 @@ def straggler(worker: WorkerSeen, track: Track, seconds: float, others: float) -
 
 
 def steady(observation: Observation, tracks: Mapping[str, Track]) -> list[Found]:
-    """Findings that need no plan: noise and built-in slowness."""
+    """Findings that need no plan: noise, slowness that its node explains, and built-in slowness."""
     live = [w for w in observation.workers if w.live]
     found = [noisy(w.name, tracks[w.name].points, w.node) for w in live if w.name in tracks]
+    found += [slowed(w, tracks[w.name]) for w in live if w.name in tracks]
     return [f for f in found if f is not None] + built_in(live, tracks)

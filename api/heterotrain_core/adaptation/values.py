@@ -60,6 +60,8 @@ class NodeFact:
     """Part in use by others than this job."""
     throttled: float | None = None
     """Part of the time in which the worker's CPU quota held it up."""
+    capability_cores: float | None = None
+    """Cores of it that a trainer can count on now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,9 +59,10 @@ def _balanced(decision: Decision) -> Statement:
 def _straggler(decision: Decision) -> Statement:
     found = [f.words for f in decision.found if f.kind is Finding.STRAGGLER]
     if found:
-        return Statement(TRUE, Reason.STRAGGLER, _with_advice("; ".join(found), decision))
-    built_in = [f.words for f in decision.found if f.kind is Finding.BUILT_IN]
-    return Statement(FALSE, Reason.NO_STRAGGLER, "; ".join(built_in) or "no worker holds the others up")
+        words = "; ".join([*found, *([decision.escalation] if decision.escalation else [])])
+        return Statement(TRUE, Reason.STRAGGLER, _with_advice(words, decision))
+    slower = [f.words for f in decision.found if f.kind in {Finding.BUILT_IN, Finding.SLOWER}]
+    return Statement(FALSE, Reason.NO_STRAGGLER, "; ".join(dict.fromkeys(slower)) or "no worker holds the others up")
 
 
 def _metrics(decision: Decision) -> Statement:

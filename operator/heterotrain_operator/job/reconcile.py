@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from heterotrain_operator.adapting import JobLoop
+from heterotrain_api.contract import Role
+from heterotrain_core.adaptation.values import NodeFact
+from heterotrain_operator.adapting import JobLoop, PlaceSeen
 from heterotrain_operator.job.carry_out import Outcome, Request, Tools, carry_out
 from heterotrain_operator.job.decision import Decision
 from heterotrain_operator.job.event_log import EventLog
@@ -18,8 +20,10 @@ from heterotrain_operator.job.observe import observe
 from heterotrain_operator.job.observed import Observed
 from heterotrain_operator.job.secret import BrokenSecretError, operator_credentials
 from heterotrain_operator.job.settings import JobSettings
+from heterotrain_operator.job.slots import Slot, is_gone
 from heterotrain_operator.kube import Kube
 from heterotrain_operator.link import Links, coordinator_target
+from heterotrain_operator.metrics import Metrics
 from heterotrain_operator.settings import OperatorSettings
 from heterotrain_operator.supervisor import Pass
 from heterotrain_operator.watch_ledger import Version
@@ -50,6 +54,10 @@ class World:
     """For the adaptation loops, in seconds."""
     told: Callable[[JobKey, control_pb2.JobState], None] = lambda _key, _state: None
     """Told each state that a job's coordinator sends."""
+    node_fact: Callable[[str, str, str], NodeFact | None] = lambda _namespace, _pod, _node: None
+    """What the information service knows of the node below a pod."""
+    metrics: Metrics | None = None
+    cpu: Callable[[], float] = time.thread_time
 
 
 class Reconciler:
@@ -72,7 +80,7 @@ class Reconciler:
             return Pass(gone=True)
         memory = self._memory(key, observed.job["metadata"]["uid"])
         if memory.loop is not None:
-            memory.loop.follow(observed.job)
+            memory.loop.follow(observed.job, _places(observed))
         decision = world.decide(observed, world.job_settings, now)
         self._explain(key, decision)
         self._keep_link(key, memory, observed)
@@ -95,7 +103,13 @@ class Reconciler:
             # A new job of that name: nothing of the old one counts.
             self._forget(key)
             memory = Memory(uid, EventLog(timedelta(seconds=self._world.settings.event_repeat_seconds)))
-            memory.loop = JobLoop(self._world.clock)
+            world = self._world
+            memory.loop = JobLoop(
+                world.clock,
+                facts=lambda place: world.node_fact(key.namespace, place.pod, place.node),
+                metrics=world.metrics,
+                cpu=world.cpu,
+            )
             self._memories[key] = memory
         return memory
 
@@ -146,3 +160,11 @@ class Reconciler:
 
     def _send(self, memory: Memory, request: Request) -> None:
         self._world.links.send(memory.uid, request, memory.remember_answer)
+
+
+def _places(observed: Observed) -> dict[str, PlaceSeen]:
+    """Where each worker runs: of its pods the newest that is not gone."""
+    pods = sorted(
+        (pod for pod in observed.pods if pod.role is Role.WORKER and not is_gone(pod)), key=lambda p: p.attempt
+    )
+    return {Slot(pod.role, pod.group, pod.index).name: PlaceSeen(pod.name, pod.node) for pod in pods}

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from heterotrain_core.adaptation.values import Action
-from heterotrain_operator.adapting import JobLoop
+from heterotrain_core.adaptation.values import Action, Finding, NodeFact
+from heterotrain_operator.adapting import JobLoop, PlaceSeen
+from heterotrain_operator.metrics import Metrics
 from heterotrain_rpc import control_pb2
-from manifests import make_manifest
+from manifests import make_group, make_manifest
 
 Answered = Callable[[control_pb2.PlanVerdict | str], None]
 
@@ -107,3 +108,42 @@ def test_a_manifest_that_cannot_be_read_leaves_things_as_they_are() -> None:
 
     assert loop.take("ml/fashion", state(8), asked) is False
     assert asked.plans == []
+
+
+def test_a_slow_worker_is_told_with_what_its_node_does() -> None:
+    times = iter(range(0, 1000, 6))
+    busy = {"fashion-cpu-1-1": NodeFact("x", others_busy=0.93)}
+    loop = JobLoop(lambda: float(next(times)), facts=lambda place: busy.get(place.pod))
+    places = {"cpu-0": PlaceSeen("fashion-cpu-0-1", "y"), "cpu-1": PlaceSeen("fashion-cpu-1-1", "x")}
+    loop.follow(job(workers=[make_group(replicas=2, batch={"min": 10})]), places)
+
+    for version in range(3, 15):
+        said = state(version, 30, 10)
+        said.workers[1].share_minimum = 10
+        for record in said.workers[1].recent:
+            record.compute_seconds = 2.0
+            record.step_seconds = 2.0
+        for record in said.workers[0].recent:
+            record.step_seconds = 2.0
+        loop.take("ml/fashion", said, Asked())
+
+    assert loop.decision is not None
+    (words,) = [found.words for found in loop.decision.found if found.kind is Finding.STRAGGLER]
+    assert words.endswith("node x is 93% busy with other pods")
+
+
+def test_looks_decisions_and_answers_are_counted() -> None:
+    times, cpu, metrics = iter(range(0, 100, 6)), iter(range(100)), Metrics()
+    loop, asked = JobLoop(lambda: float(next(times)), metrics=metrics, cpu=lambda: float(next(cpu))), Asked()
+    loop.follow(job())
+    loop.take("ml/fashion", state(3), asked)
+    loop.take("ml/fashion", state(8), asked)
+    asked.answers[0](control_pb2.PlanVerdict(accepted=True, generation=2, effective_round=9))
+    loop.take("ml/fashion", state(9), asked)
+
+    def value(name: str, **labels: str) -> float | None:
+        return metrics.registry.get_sample_value(f"heterotrain_operator_adaptation_{name}", labels)
+
+    assert (value("looks_total"), value("cpu_seconds_total")) == (3, 3)
+    assert value("decisions_total", action="Propose") == 1
+    assert value("answers_total", verdict="agreed") == 1

@@ -15,6 +15,7 @@ from typing import Final
 
 from kubernetes.aio.client import ApiClient
 
+from heterotrain_core.adaptation.values import NodeFact
 from heterotrain_operator.errors import ApiError, ApiUnreachableError
 from heterotrain_operator.info.api_reader import KubeReader
 from heterotrain_operator.info.cluster.book import RuleBook
@@ -29,6 +30,7 @@ from heterotrain_operator.info.events import EventLog
 from heterotrain_operator.info.exposition import DerivedValues
 from heterotrain_operator.info.history import History
 from heterotrain_operator.info.loop import InfoService
+from heterotrain_operator.info.node_facts import node_fact
 from heterotrain_operator.info.readers import ReaderSettings, make_readers
 from heterotrain_operator.info.sources.web import WebSettings
 from heterotrain_operator.info.store import Limits, Store
@@ -93,6 +95,12 @@ class Information:
             state = control_pb2.JobState.FromString(state.SerializeToString())
             del state.workers[MAX_WORKERS:]
         self._service.push(job_samples(key.namespace, state, self._now()))
+
+    def node_fact(self, namespace: str, pod: str, node: str) -> NodeFact | None:
+        """What is known of the node below a pod; `None`: nothing, or the service does not run."""
+        if self._service is None:
+            return None
+        return node_fact(self._service.engine.store, namespace, pod, node, self._now())
 
     async def _make_service(self, client: ApiClient) -> InfoService:
         settings = self._settings

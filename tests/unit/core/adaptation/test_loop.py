@@ -6,7 +6,7 @@ import pytest
 
 from builders_adaptation import Simulation, simulate, steady
 from heterotrain_core.adaptation.detect import cause
-from heterotrain_core.adaptation.values import Action, Decision, Finding, Mode, NodeFact
+from heterotrain_core.adaptation.values import Action, Decision, Finding, Found, Mode, NodeFact
 
 FOUR = [steady(1 / 40), steady(1 / 30), steady(1 / 20), steady(1 / 10)]
 
@@ -135,6 +135,20 @@ def test_metrics_that_come_back_are_used_again() -> None:
     job.until(job.now + 120)
 
     assert job.planned == adapted
+
+
+def test_a_cause_that_is_known_only_later_is_told_once_it_is() -> None:
+    """Node information is averaged over half a minute, the loop acts at the third slow step."""
+    job = simulate([halved_from_50_to_150] + [steady(0.02)] * 3)
+    job.run(60)
+    before = {f.words for f in told(job)[-1].found}
+    job.workers[0].node = NodeFact("x", others_busy=0.93)
+
+    job.run(20)
+
+    words = "w0 is 2.0x slower than at first: node x is 93% busy with other pods"
+    assert words not in before
+    assert Found("w0", Finding.SLOWER, words) in told(job)[-1].found
 
 
 def test_a_worker_that_leaves_wakes_the_loop() -> None:
