@@ -107,16 +107,19 @@ def _load(files: Sequence[Path], packs: Sequence[str]) -> tuple[list[Rule], list
     from heterotrain_api.validation import InvalidManifestError
     from heterotrain_operator.info.packs import load_packs
     from heterotrain_operator.info.rules import load_rules
+    from heterotrain_operator.yaml_documents import YamlError, read_text
 
     rules: list[Rule] = []
     faults: list[str] = []
     for file in files:
         try:
-            rules += load_rules(file.read_text(encoding="utf-8"))
+            rules += load_rules(read_text(file))
         except InvalidManifestError as error:
             faults += [f"{file}: {str(fault).removeprefix('manifest: ')}" for fault in error.faults]
-        except (OSError, UnicodeDecodeError) as error:
-            faults.append(f"{file}: cannot be read: {error}")
+        except OSError as error:
+            faults.append(f"{file}: cannot be read: {error.strerror}")
+        except YamlError as error:
+            faults.append(f"{file}: {error}")
     try:
         rules += load_packs(packs)
     except ValueError as error:

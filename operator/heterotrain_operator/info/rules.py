@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import yaml
-
 from heterotrain_api.crd import COLLECTION, PROCESSING
 from heterotrain_api.info_collection import CollectionRule
 from heterotrain_api.info_rules import ProcessingRule, RuleInput, RuleOutput
@@ -16,6 +14,7 @@ from heterotrain_core.info.graph import rule_faults
 from heterotrain_core.info.selectors import template_faults
 from heterotrain_core.info.values import MetricType
 from heterotrain_operator.info.rule_state import RuleKind
+from heterotrain_operator.yaml_documents import YamlError, load_documents
 
 MAX_FILE_BYTES: Final = 4 * 2**20
 
@@ -158,9 +157,9 @@ def load_rules(text: str) -> list[CollectionRule | ProcessingRule]:
     if len(text) > MAX_FILE_BYTES:
         raise InvalidManifestError([Fault("", f"must have at most {MAX_FILE_BYTES} characters: split the file")])
     try:
-        documents = [document for document in yaml.safe_load_all(text) if document is not None]
-    except yaml.YAMLError as error:
-        raise InvalidManifestError([Fault("", f"is not YAML: {error}")]) from error
+        documents = load_documents(text)
+    except YamlError as error:
+        raise InvalidManifestError([Fault("", f"is not YAML that can be taken: {error}")]) from error
     rules: list[CollectionRule | ProcessingRule] = []
     faults: list[Fault] = []
     for index, document in enumerate(documents, start=1):

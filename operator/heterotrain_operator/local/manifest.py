@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from heterotrain_api.v1alpha1 import HeteroTrainJob, HeteroTrainJobSpec, PodTemplate, Resources, WorkerGroup
 from heterotrain_api.validation import Fault, InvalidManifestError, parse
 from heterotrain_operator.local.overrides import OverrideError, apply_overrides, parse_override
+from heterotrain_operator.yaml_documents import YamlError, load_documents, read_text
 
 
 class ManifestError(ValueError):
@@ -48,13 +47,17 @@ def read_document(path: Path) -> dict[str, Any]:
     """Return the one mapping in a YAML file; raises `ManifestError`, with the file as the field."""
     field = str(path)
     try:
-        documents = [document for document in yaml.safe_load_all(path.read_text()) if document is not None]
+        text = read_text(path)
     except FileNotFoundError:
         raise ManifestError([Fault(field, "there is no such file")]) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ManifestError([Fault(field, f"cannot be read: {error}")]) from None
-    except yaml.YAMLError as error:
-        raise ManifestError([Fault(field, f"is not YAML: {' '.join(str(error).split())}")]) from None
+    except OSError as error:
+        raise ManifestError([Fault(field, f"cannot be read: {error.strerror}")]) from None
+    except YamlError as error:
+        raise ManifestError([Fault(field, str(error))]) from None
+    try:
+        documents = load_documents(text)
+    except YamlError as error:
+        raise ManifestError([Fault(field, f"is not YAML that can be taken: {error}")]) from None
     if len(documents) != 1:
         what = "holds no document" if not documents else f"holds {len(documents)} documents (separated by ---)"
         raise ManifestError([Fault(field, f"{what}; give a file with one HeteroTrainJob")])

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import yaml
+from heterotrain_operator.yaml_documents import YamlError, load_value
 
 JsonSchema = Mapping[str, Any]
 
@@ -44,9 +44,9 @@ def parse_override(text: str) -> Override:
     if not equals or not all(parts):
         raise OverrideError(f"--set {text}: write it as path=value, for example spec.globalBatchSize=256")
     try:
-        return Override(parts, yaml.safe_load(value), value.strip())
-    except yaml.YAMLError as error:
-        raise OverrideError(f"--set {text}: the value is not YAML: {_first_line(error)}") from None
+        return Override(parts, load_value(value), value.strip())
+    except YamlError as error:
+        raise OverrideError(f"--set {text[:80]}: the value is not YAML that can be taken: {error}") from None
 
 
 def apply_overrides(document: Mapping[str, Any], overrides: Sequence[Override], schema: JsonSchema) -> dict[str, Any]:
@@ -144,7 +144,3 @@ def _no_field(here: str, part: str, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(part, known, n=1)
     hint = f"did you mean {close[0]}?" if close else f"it has: {', '.join(known)}"
     return f"{here or 'the manifest'} has no field {part!r}; {hint}"
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
