@@ -32,6 +32,18 @@ def keyed_by(*keys: str) -> dict[str, Any]:
     return {LIST_TYPE: "map", LIST_MAP_KEYS: list(keys)}
 
 
+def without_empty(document: dict[str, Any]) -> dict[str, Any]:
+    """A document of JSON types without fields whose value is an empty text, list or object, at any depth."""
+    bare = {name: _bare(value) for name, value in document.items()}
+    return {name: value for name, value in bare.items() if value not in ("", [], {})}
+
+
+def _bare(value: Any) -> Any:
+    if isinstance(value, dict):
+        return without_empty(value)
+    return [_bare(item) for item in value] if isinstance(value, list) else value
+
+
 def said(words: str) -> dict[str, Any]:
     """What people are told who break a field's pattern: ``must be <words>, not …``."""
     return {WORDS: words}

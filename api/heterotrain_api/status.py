@@ -6,13 +6,14 @@ strings here: an older operator must be able to read what a newer one wrote.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import AwareDatetime, Field, PlainSerializer
 
-from heterotrain_api.fields import INT32_MAX, Count, Message, Resource, keyed_by
+from heterotrain_api.fields import INT32_MAX, Count, Message, Resource, keyed_by, without_empty
 
 MAX_REQUESTS: Final = 16
 """Answers that `HeteroTrainJobStatus.requests` keeps, the newest ones."""
@@ -160,6 +161,12 @@ class WorkerRow(Resource):
     message: Message = ""
     """Last error, or what the worker waits for."""
 
+    def to_document(self) -> dict[str, Any]:
+        """As of every resource, without figures before there are any."""
+        document = super().to_document()
+        figures = [name for name, value in document.items() if isinstance(value, int)]
+        return document if any(document[name] for name in figures) else _left_out(document, figures)
+
 
 class ReportedValue(Resource):
     """A value that the script reported."""
@@ -252,3 +259,20 @@ class HeteroTrainJobStatus(Resource):
     """Highest attempt of any pod, once all pods existed together; a pod that is made again gets a higher one."""
     last_event_sequence: Count = 0
     """Newest of the coordinator's events that was shown as an event of the job."""
+
+    def to_document(self) -> dict[str, Any]:
+        """As of every resource, without what says nothing: empty texts and lists, and parts that are not known yet.
+
+        The status is written whole, so that what is left out goes from the API server too.
+        """
+        unknown = [
+            str(info.alias)
+            for name, info in type(self).model_fields.items()
+            if isinstance(info.default, Resource) and getattr(self, name) == info.default
+        ]
+        rows = [row.to_document() for row in self.workers]
+        return without_empty(_left_out({**super().to_document(), "workers": rows}, unknown))
+
+
+def _left_out(document: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if name not in names}

@@ -32,8 +32,9 @@ def final_status(view: View, ready: Readiness, end: End, requests: tuple[Request
         "requests": requests,
         "completion_time": end.at,
         "failure": end.failure,
-        # Pods end with their job: how many were ready is of interest while it runs.
-        "ready_parameter_servers": view.status.ready_parameter_servers,
+        # Pods end with their job: how many were ready is of interest while it runs only.
+        "ready_workers": None,
+        "ready_parameter_servers": None,
     }
     if end.outcome is not None:
         update |= _of_outcome(view, end.outcome, update)

@@ -92,6 +92,41 @@ def test_the_status_of_a_running_job() -> None:
     assert (status.training_start_time, status.update_time, status.attempt) == (ago(120), NOW, 1)
 
 
+def empty_fields(value: Any, path: str = "") -> list[str]:
+    """Paths of what says nothing."""
+    if isinstance(value, dict):
+        return [found for name, item in value.items() for found in empty_fields(item, f"{path}.{name}")] or (
+            [] if value else [path]
+        )
+    if isinstance(value, list):
+        return [found for i, item in enumerate(value) for found in empty_fields(item, f"{path}[{i}]")] or (
+            [] if value else [path]
+        )
+    return [path] if value in ("", None) else []
+
+
+def test_nothing_that_is_empty_is_written() -> None:
+    waiting = decided(make_job(), pods(make_pod("cpu-1", phase="Pending"))).status
+    assert waiting is not None
+    assert empty_fields(waiting) == []
+    assert {"progress", "efficiency", "plan", "synchronization", "requests", "reported"} & waiting.keys() == set()
+    assert waiting["workers"][1] == {"name": "cpu-1", "group": "cpu", "pod": "fashion-cpu-1-1", "phase": "Absent"} | {
+        name: value for name, value in waiting["workers"][1].items() if name in ("node", "message")
+    }
+    training = decided(make_job(status=training_status()), **RUNNING).status
+    assert training is not None
+    assert empty_fields(training) == []
+    assert training["progress"]["epoch"] == 0, "a number says something once the training has begun"
+
+
+def test_a_message_that_is_over_is_left_out_of_the_next_status() -> None:
+    troubled = training_status(workers=(WorkerRow(name="cpu-0", group="cpu", message="no space left"),))
+    status = decided(make_job(status=troubled), **RUNNING).status
+    assert status is not None
+    assert [row.get("message") for row in status["workers"]] == [None, None]
+    assert read_status(status).workers[0].message == ""
+
+
 def test_training_begins_once_and_is_remembered() -> None:
     first = status_of(decided(make_job(), **RUNNING))
     assert first.training_start_time == NOW
@@ -117,6 +152,7 @@ def test_a_good_end() -> None:
     assert (status.progress.step, status.progress.samples) == ("120/120", 960)
     assert [(value.name, value.value) for value in status.reported] == [("accuracy", "0.91")]
     assert (status.completion_time, status.failure) == (ago(60), None)
+    assert (status.ready_workers, status.ready_parameter_servers) == (None, None), "pods end with their job"
 
 
 VOLUMES: list[tuple[dict[str, Any] | None, str, bool]] = [
