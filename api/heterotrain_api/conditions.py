@@ -33,6 +33,8 @@ class ConditionType(StrEnum):
     """A worker holds the others up although it has its smallest share."""
     METRICS_AVAILABLE = "MetricsAvailable"
     """The steps of every live worker are told."""
+    RECOVERING = "Recovering"
+    """A part of the job was lost and is being started again. False at the end says what was lost in all."""
     SUCCEEDED = "Succeeded"
     """The training ended as asked for and the model is saved. Unknown while the job is active."""
 
@@ -86,6 +88,10 @@ class Reason(StrEnum):
     CHECKPOINT_FAILED = "CheckpointFailed"
     CHECKPOINT_UNUSABLE = "CheckpointUnusable"
     RESTORED = "Restored"
+    # Losses.
+    NOTHING_LOST = "NothingLost"
+    POD_RESTARTED = "PodRestarted"
+    RECOVERED = "Recovered"
     # Good ends.
     SUCCEEDED = "Succeeded"
     EPOCHS_COMPLETED = "EpochsCompleted"
@@ -246,6 +252,14 @@ REASONS: Final[dict[Reason, ReasonDoc]] = {
         " that cost.",
         "If it happens often, look at what ended the part that was lost; spec.checkpoint bounds what a loss costs.",
     ),
+    Reason.NOTHING_LOST: ReasonDoc("No pod was lost since training began.", ""),
+    Reason.POD_RESTARTED: ReasonDoc(
+        "A pod was lost while the job trained and is started again, at most spec.runPolicy.backoffLimit times.",
+        "The message says what ended it; if its node did, see to that.",
+    ),
+    Reason.RECOVERED: ReasonDoc(
+        "What was lost while the job trained is there again; the message says what it was and what that cost.", ""
+    ),
     Reason.SUCCEEDED: ReasonDoc("The training ended as asked for and the model is saved.", ""),
     Reason.EPOCHS_COMPLETED: ReasonDoc("The last epoch of the script is over.", ""),
     Reason.ROUNDS_REACHED: ReasonDoc("spec.stop.rounds was reached.", ""),
@@ -278,10 +292,14 @@ REASONS: Final[dict[Reason, ReasonDoc]] = {
         "A container used more memory than its limit and was killed.",
         "Raise resources.limits.memory, or lower batch.max for the group.",
     ),
-    Reason.POD_DELETED: ReasonDoc("A pod of the job was deleted.", "Find out who deleted it; create the job again."),
+    Reason.POD_DELETED: ReasonDoc(
+        "A pod of the job was deleted and could not be started again.",
+        "Find out who deleted it; create the job again, with spec.checkpoint and a claim in spec.output.volume.",
+    ),
     Reason.EVICTED: ReasonDoc(
-        "A node evicted a pod, or the node went away.",
-        "Give requests that cover what the pod uses; create the job again.",
+        "A node evicted a pod, or the node went away, and the pod could not be started again.",
+        "Give requests that cover what the pod uses; create the job again, with spec.checkpoint and a claim in"
+        " spec.output.volume.",
     ),
     Reason.JOIN_REFUSED: ReasonDoc(
         "The coordinator refused a worker: wrong certificate, unknown name or another version of heterotrain.",

@@ -15,6 +15,8 @@ from pydantic import AwareDatetime, Field, PlainSerializer
 
 from heterotrain_api.fields import INT32_MAX, Count, Message, Resource, keyed_by, without_empty
 
+MAX_RESTARTS: Final = 400
+"""Places of a job, at most."""
 MAX_REQUESTS: Final = 16
 """Answers that `HeteroTrainJobStatus.requests` keeps, the newest ones."""
 
@@ -203,6 +205,38 @@ class Failure(Resource):
     """Last error line, or what the API server said."""
 
 
+class Restart(Resource):
+    """A pod that was lost while the job trained and was started again."""
+
+    name: Annotated[str, Field(min_length=1, max_length=63)]
+    """Name in the job of what was lost: ps-0, cpu-1."""
+    count: Count = 1
+    """How often it was started again."""
+    attempt: Count = 0
+    """Attempt that takes the place of the newest one that was lost."""
+    pod: Annotated[str, Field(max_length=253)] = ""
+    """Name of the pod of that attempt, once it exists."""
+    reason: Reason
+    """Why the newest one was lost, as one word of the documented list."""
+    message: Message = ""
+    """The same in words."""
+    time: Time
+    """When it was found to be lost."""
+
+
+class Recovery(Resource):
+    """What was lost while the job trained, and what that cost."""
+
+    restarts: Annotated[tuple[Restart, ...], Field(max_length=MAX_RESTARTS, json_schema_extra=keyed_by("name"))] = ()
+    """Pods that were started again, one entry for each place in the job."""
+    restores: Count = 0
+    """How often the training went back to a checkpoint."""
+    rounds_lost: Count = 0
+    """Rounds that were trained again because of that."""
+    checkpoint_version: Count | None = None
+    """Version of the newest whole checkpoint; left out: none is known."""
+
+
 class RequestAnswer(Resource):
     """What became of a request that a user wrote into an annotation of the job."""
 
@@ -226,7 +260,7 @@ class HeteroTrainJobStatus(Resource):
     start_time: Time | None = None
     """When the operator first acted on the job."""
     training_start_time: Time | None = None
-    """When the operator first saw rounds being trained. From then on pods that are gone are not made again."""
+    """When the operator first saw rounds being trained. From then on a pod that is lost is counted in recovery."""
     completion_time: Time | None = None
     """When the job was over."""
     update_time: Time | None = None
@@ -251,6 +285,8 @@ class HeteroTrainJobStatus(Resource):
     """The trained model, once it is saved."""
     failure: Failure | None = None
     """What made the job fail first."""
+    recovery: Recovery = Recovery()
+    """What was lost while the job trained, and what that cost."""
     requests: Annotated[
         tuple[RequestAnswer, ...], Field(max_length=MAX_REQUESTS, json_schema_extra=keyed_by("id"))
     ] = ()

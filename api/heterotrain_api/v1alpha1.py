@@ -445,7 +445,9 @@ class RunPolicy(Resource):
     """What becomes of a job that loses a part of itself."""
 
     backoff_limit: Annotated[int, Field(ge=0, le=1000)] | None = None
-    """Losses that send a local job back to its newest checkpoint. 3 if not given; on a cluster always 0 so far."""
+    """How often the training may go back to a checkpoint, and the pod of each worker or parameter server be started
+    again. 3 if not given; 0: the first loss ends the job.
+    """
 
 
 class Target(Resource):

@@ -15,6 +15,7 @@ from heterotrain_operator.job.certificates import certificate_names
 from heterotrain_operator.job.decision import ApplyService, DeletePod, MakePod, MakeSecret
 from heterotrain_operator.job.drift import stands
 from heterotrain_operator.job.failures import fills, outlived_peer
+from heterotrain_operator.job.losses import is_awaited
 from heterotrain_operator.job.names import secret_name, slot_pod_name
 from heterotrain_operator.job.slots import Slot, is_gone, strays
 from heterotrain_operator.job.view import View
@@ -24,6 +25,7 @@ LONGEST_RETRY_SECONDS: Final = 300.0
 """Between pods of one slot that a node refuses or evicts one after the other; the first is made again at once."""
 QUICK_PODS: Final = 4
 """Pods of one slot that are made one after the other without a pause, when somebody deletes them."""
+_LIVING: Final = frozenset({"Pending", "Running"})
 FAILED_KEPT: Final = 6
 """Failed pods of one slot that stay to be looked at: with so many the wait has come to its longest."""
 
@@ -54,7 +56,8 @@ def children(view: View) -> Children:
         # The pods that are there trust an authority that is lost: all start again, with certificates of a new one.
         return Children(secret=secret, service=service, delete=_all(view))
     if view.began:
-        return Children(secret=secret, service=service, delete=surplus)
+        # What was lost is written down first; then its place is filled.
+        empty = [slot for slot in empty if is_awaited(view, slot)]
     due = {slot: due_at(view, slot) for slot in empty}
     now = [slot for slot, at in due.items() if at <= view.now]
     later = [at for at in due.values() if at > view.now]
@@ -63,14 +66,19 @@ def children(view: View) -> Children:
         service=service,
         make=tuple(_make(view, slot) for slot in now),
         delete=surplus,
-        replaced=tuple(slot.name for slot in now if view.pods[slot] or view.status.attempt > 0),
+        replaced=tuple(slot.name for slot in now if not view.began and (view.pods[slot] or view.status.attempt > 0)),
         retry_at=min(later, default=None),
     )
 
 
 def next_attempt(view: View, slot: Slot) -> int:
     """One more than the highest that is known, past names that belong to strangers."""
-    attempt = 1 + max([view.status.attempt, *(pod.attempt for pod in view.pods[slot])])
+    restart = view.restart_of(slot)
+    if restart is not None and is_awaited(view, slot):
+        attempt = restart.attempt
+    else:
+        known = 0 if restart is None else restart.attempt
+        attempt = 1 + max([view.status.attempt, known, *(pod.attempt for pod in view.pods[slot])])
     taken = {name.partition("/")[2] for name in view.observed.foreign if name.lower().startswith("pod/")}
     while slot_pod_name(view.name, slot, attempt) in taken:
         attempt += 1
@@ -125,9 +133,12 @@ def _surplus(view: View) -> tuple[DeletePod, ...]:
     """Pods beside the one that fills their slot, the oldest of many that failed, and pods that no slot is for."""
     extra = []
     for pods in view.pods.values():
+        # A container of it has ended, others run on: the whole pod is replaced.
+        left = [pod for pod in pods if pod.replaced and not pod.deleting and pod.phase in _LIVING]
+        extra += [(pod, "a later attempt does its work") for pod in left]
         living = [pod for pod in pods if not is_gone(pod) and not outlived_peer(view, pod)]
         extra += [(pod, f"{living[0].name} does its work") for pod in living[1:]]
-        failed = [pod for pod in pods if is_gone(pod) and not pod.deleting]
+        failed = [pod for pod in pods if is_gone(pod) and not pod.deleting and pod not in left]
         extra += [(pod, "newer ones failed too") for pod in failed[:-FAILED_KEPT]]
     extra += [(pod, "the job has no place for it") for pod in strays(view.pods, view.observed.pods) if not pod.deleting]
     return tuple(DeletePod(pod.name, pod.uid, why) for pod, why in extra)

@@ -8,12 +8,13 @@ from typing import Final
 
 from heterotrain_api.conditions import ConditionType, Reason, get_condition, initial_conditions, set_condition
 from heterotrain_api.contract import Container
-from heterotrain_api.status import Condition, ConditionStatus, format_time
+from heterotrain_api.status import Condition, ConditionStatus, Recovery, format_time
 from heterotrain_operator.job.adapted import adaptation_statements
 from heterotrain_operator.job.diagnosis import Readiness, conflicts, refusal
 from heterotrain_operator.job.failures import fills
 from heterotrain_operator.job.figures import is_in_force
 from heterotrain_operator.job.judge import End, known_reason
+from heterotrain_operator.job.recovery import lost_servers, recovered, recovering
 from heterotrain_operator.job.slots import container
 from heterotrain_operator.job.statement import Statement
 from heterotrain_operator.job.view import View
@@ -53,19 +54,21 @@ def while_active(view: View, ready: Readiness) -> list[tuple[ConditionType, Stat
     return [
         (ConditionType.ACCEPTED, _accepted(view)),
         (ConditionType.PODS_READY, _pods_ready(view, ready)),
-        (ConditionType.TRAINING, _training(view)),
+        (ConditionType.TRAINING, _training(view, ready)),
         (ConditionType.PLAN_APPLIED, _plan_applied(view)),
         *adaptation_statements(view, unreachable=late is not None and late <= view.now),
+        (ConditionType.RECOVERING, recovering(view, ready)),
         (ConditionType.SUCCEEDED, Statement(UNKNOWN, phase, "the job is not over")),
     ]
 
 
-def at_the_end(end: End) -> list[tuple[ConditionType, Statement | None]]:
+def at_the_end(end: End, what: Recovery) -> list[tuple[ConditionType, Statement | None]]:
     """What is said of a job that is over. Whether it was accepted and which plan it had at last stays to be read."""
     over = Statement(FALSE, end.reason, "the job is over")
     return [
         (ConditionType.PODS_READY, over),
         (ConditionType.TRAINING, over),
+        (ConditionType.RECOVERING, recovered(what)),
         (ConditionType.SUCCEEDED, Statement(TRUE if end.succeeded else FALSE, end.reason, end.message)),
     ]
 
@@ -114,8 +117,11 @@ def _pods_ready(view: View, ready: Readiness) -> Statement | None:
     return Statement(TRUE if ready.ready else FALSE, ready.reason, ready.message)
 
 
-def _training(view: View) -> Statement | None:
+def _training(view: View, ready: Readiness) -> Statement | None:
     state, late = view.state, unreachable_from(view)
+    lost = () if view.connected else lost_servers(view, ready)
+    if lost:
+        return Statement(FALSE, lost[0].reason, f"waiting for {', '.join(r.name for r in lost)}, which was lost")
     if late is not None and late <= view.now:
         training = view.observed.training
         heard = "" if training is None else f"; last heard from at {format_time(training.received_at)}"

@@ -18,7 +18,9 @@ from heterotrain_operator.job.diagnosis import conflicts, look_again_at, namespa
 from heterotrain_operator.job.ending import after_the_end
 from heterotrain_operator.job.events import active_events, final_events
 from heterotrain_operator.job.judge import End, Verdict, Wait, judge
+from heterotrain_operator.job.losses import away_until
 from heterotrain_operator.job.observed import Observed
+from heterotrain_operator.job.recovery import has_news
 from heterotrain_operator.job.requests import Desk, accepted, closed, desk
 from heterotrain_operator.job.settings import JobSettings
 from heterotrain_operator.job.status import active_status, due_at, final_status, is_changed, is_due
@@ -68,7 +70,7 @@ def _going_on(view: View, found: Desk, verdict: Verdict) -> Decision:
     # While the end of the job is being looked into, nothing is made that it would only have to take down again.
     made = Children() if blocked or isinstance(verdict, Wait) else children(view)
     ready = readiness(view)
-    status = active_status(view, ready, found.answers)
+    status = active_status(view, ready, found.answers, hold=isinstance(verdict, Wait))
     events = active_events(view, status, made.replaced)
     write = is_due(view, status) or bool(made.replaced and events)
     return Decision(
@@ -79,7 +81,9 @@ def _going_on(view: View, found: Desk, verdict: Verdict) -> Decision:
         requests=found.send if view.connected else (),
         status=status.to_document() if write else None,
         events=events if write else (),
-        wake_at=_wake_at(view, made, verdict, unwritten=not write and is_changed(view, status)),
+        wake_at=view.now
+        if has_news(view, status)
+        else _wake_at(view, made, verdict, unwritten=not write and is_changed(view, status)),
         why=_why(view, made, verdict),
     )
 
@@ -93,6 +97,7 @@ def _wake_at(view: View, made: Children, verdict: Verdict, *, unwritten: bool) -
         late if late is not None and late > view.now else None,
         due_at(view) if unwritten else None,
         look_again_at(view),
+        *(at for slot in view.pods if (at := away_until(view, slot)) is not None and at > view.now),
     ]
     if made.make:
         refused = bool(view.observed.refusals)

@@ -11,6 +11,7 @@ from heterotrain_api.conditions import Reason
 from heterotrain_api.status import format_time
 from heterotrain_operator.job.children import due_at
 from heterotrain_operator.job.failures import fills
+from heterotrain_operator.job.losses import is_awaited
 from heterotrain_operator.job.observed import PodSeen
 from heterotrain_operator.job.slots import STUCK_AFTER, Slot, is_done, stuck_from
 from heterotrain_operator.job.view import View
@@ -134,12 +135,12 @@ def _absence(view: View, slot: Slot, last: PodSeen | None) -> Trouble | None:
     """What a slot without a pod means; `last`: what is left of the one before."""
     if view.began and view.has_finished(slot):
         return None
-    again = "" if view.began else _when_again(view, slot)
+    again = _when_again(view, slot) if not view.began or is_awaited(view, slot) else ""
     if last is not None:
         what = f"was taken away ({last.disrupted})" if last.disrupted else "is being deleted"
         return Trouble(Reason.POD_DELETED, f"pod {last.name} {what}{again}")
     if view.began:
-        return Trouble(Reason.POD_DELETED, f"the pod of {slot.name} is gone")
+        return Trouble(Reason.POD_DELETED, f"the pod of {slot.name} is gone{again}")
     if again:
         return Trouble(Reason.POD_DELETED, f"the pod of {slot.name} was deleted again and again{again}")
     return Trouble(Reason.PODS_PENDING, f"the pod of {slot.name} does not exist yet")

@@ -14,6 +14,7 @@ from heterotrain_api.contract import Annotation, Role
 from heterotrain_api.status import Condition, ConditionStatus, HeteroTrainJobStatus
 from heterotrain_operator.job.decision import JobEvent
 from heterotrain_operator.job.judge import End
+from heterotrain_operator.job.recovery import fresh, times_words
 from heterotrain_operator.job.requests import MalformedRequestError, parse_plan
 from heterotrain_operator.job.view import View
 from heterotrain_rpc import control_pb2
@@ -54,6 +55,7 @@ def active_events(view: View, new: HeteroTrainJobStatus, replaced: tuple[str, ..
         for source in (
             _acceptance(view, new),
             _replacement(view, replaced),
+            _restarts(view, new),
             _readiness(view, new),
             _contact(view, new),
             _forwarded(view),
@@ -104,6 +106,12 @@ def _replacement(view: View, replaced: tuple[str, ...]) -> Iterator[JobEvent]:
     if made:
         pods = "1 pod is" if len(made) == 1 else f"{len(made)} pods are"
         yield event(Reason.PODS_REPLACED, f"{pods} created again, theirs are gone: {names(made)}", warning=True)
+
+
+def _restarts(view: View, new: HeteroTrainJobStatus) -> Iterator[JobEvent]:
+    for restart in fresh(view, new):
+        words = f"{restart.message}; it is started again ({times_words(view, restart)})"
+        yield event(Reason.POD_RESTARTED, words, warning=True)
 
 
 def _readiness(view: View, new: HeteroTrainJobStatus) -> Iterator[JobEvent]:

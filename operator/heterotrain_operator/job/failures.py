@@ -5,7 +5,7 @@ When one process fails others fail because of it. The user must read the first c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
@@ -48,13 +48,15 @@ class Cause:
         return self.rank, self.at is None, self.at.timestamp() if self.at else 0.0, self.failure.pod
 
 
-def causes(view: View, *, gone: bool) -> list[Cause]:
+def causes(view: View, *, gone: bool, mended: Collection[Slot] = ()) -> list[Cause]:
     """All failures that can be seen, the one to be named first. `gone`: whether pods that were taken away count.
 
-    Of a slot that was filled again only the pod that fills it counts.
+    Of a slot that was filled again only the pod that fills it counts; of one that is being filled (`mended`) none.
     """
     found = []
     for slot, pods in view.pods.items():
+        if slot in mended:
+            continue
         pod = fills(view, pods)
         if pod is not None:
             found.append(_own_cause(view, slot, pod))
@@ -116,7 +118,7 @@ def _gone_cause(slot: Slot, pod: PodSeen) -> Cause | None:
 def _own_cause(view: View, slot: Slot, pod: PodSeen) -> Cause | None:
     for name, end in _failed_ends(pod):
         rank = Rank.CONSEQUENCE if end.exit_code in CONSEQUENCES and end.reason != OOM_KILLED else Rank.OWN
-        return Cause(rank=rank, failure=_failure(view, slot, pod, name, end), at=end.finished_at)
+        return Cause(rank=rank, failure=failure_of(view, slot, pod, name, end), at=end.finished_at)
     return None
 
 
@@ -137,7 +139,8 @@ def _failed_ends(pod: PodSeen) -> Iterator[tuple[str, ContainerEnd]]:
                 yield seen.name, seen.end
 
 
-def _failure(view: View, slot: Slot, pod: PodSeen, name: str, end: ContainerEnd) -> Failure:
+def failure_of(view: View, slot: Slot, pod: PodSeen, name: str, end: ContainerEnd) -> Failure:
+    """What the end of a container says of its job."""
     words = last_words(end.message) or one_line(pod.message)
     place = f"pod {pod.name}" + (f", container {name}" if name != Container.TRAINER else "")
     text = f"{who(slot)} ({place}) "

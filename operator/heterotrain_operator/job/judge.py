@@ -1,32 +1,43 @@
 """Whether the job is over, and how: the outcome of the coordinator, failed containers, pods that are gone. Pure.
 
-In this version a job that has begun to train and loses a pod is over; before that a pod is simply made again.
+Before training a pod is simply made again. What a job loses later is started again where that is possible
+(`heterotrain_operator.job.losses`); else it is over.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
 from heterotrain_api.conditions import ConditionType, Reason, get_condition, one_line
 from heterotrain_api.contract import Container, ExitCode, Role
-from heterotrain_api.names import pod_name
 from heterotrain_api.status import ConditionStatus, Failure
+from heterotrain_operator.job.diagnosis import readiness
 from heterotrain_operator.job.failures import Cause, Rank, causes, fills, gone_failure, who
+from heterotrain_operator.job.losses import (
+    Loss,
+    away_until,
+    explained,
+    is_awaited,
+    losses,
+    may_have_trained,
+    never_seen,
+)
 from heterotrain_operator.job.observed import PodSeen
-from heterotrain_operator.job.outcome import Outcome, State, outcome_of_state, read_outcome
+from heterotrain_operator.job.outcome import Outcome, State
 from heterotrain_operator.job.slots import (
     COORDINATOR_SLOT,
     Slot,
     container,
-    container_end,
     is_done,
     is_gone,
     trainer_end,
 )
 from heterotrain_operator.job.view import View
+from heterotrain_operator.job.word import Word, last_word
 from heterotrain_rpc import control_pb2
 
 
@@ -58,18 +69,12 @@ _OF_OTHERS: Final = frozenset({Reason.WORKER_FAILED, Reason.WORKER_LOST, Reason.
 _LOSSES: Final = frozenset({Reason.WORKER_LOST, Reason.SHARD_FAILED})
 
 
-@dataclass(frozen=True, slots=True)
-class _Word:
-    """What the coordinator left."""
-
-    outcome: Outcome
-    at: datetime | None
-    pod: PodSeen | None
-
-
 def judge(view: View) -> Verdict:
     """Whether the job is over; `None`: it is not, and nothing has failed."""
-    word = _coordinators_word(view)
+    word, lost = last_word(view), losses(view)
+    mended = {loss.slot for loss in lost if not loss.obstacle} | {slot for slot in view.pods if is_awaited(view, slot)}
+    if word is not None and not word.own and COORDINATOR_SLOT in mended:
+        word = None
     if word is not None and word.outcome.state is State.SUCCEEDED:
         return _end_by(view, word, succeeded=True)
     if word is not None and word.pod is not None and is_gone(word.pod):
@@ -77,31 +82,42 @@ def judge(view: View) -> Verdict:
         return _failed(view, gone_failure(COORDINATOR_SLOT, word.pod), word.at, word.outcome)
     if word is not None and word.outcome.state is State.STOPPED:
         return _end_by(view, word, succeeded=False)
-    found = causes(view, gone=view.began or word is not None)
+    found = causes(view, gone=view.began or word is not None, mended=mended)
     if word is not None:
         return _after_failed_word(view, word, [cause for cause in found if cause.rank is Rank.OWN])
     if found:
         return _after_failed_container(view, found[0])
-    return _lost(view) or _ended_early(view)
+    return _by_absence(view, lost, mended)
 
 
-def _coordinators_word(view: View) -> _Word | None:
-    """The end of the coordinator's container; of a pod that is gone, what was last heard from it."""
-    pods = view.pods.get(COORDINATOR_SLOT, ())
-    pod = view.coordinator_pod or (pods[-1] if pods else None)
-    end = None if pod is None else container_end(pod, Container.COORDINATOR)
-    if pod is not None and end is not None:
-        outcome = read_outcome(end)
-        if view.began or not is_gone(pod) or outcome.state is State.SUCCEEDED:
-            return _Word(outcome, end.finished_at, pod)
-    if view.coordinator_pod is None and view.began and view.state is not None and view.observed.training is not None:
-        said = outcome_of_state(view.state)
-        if said is not None:
-            return _Word(said, view.observed.training.received_at, None)
-    return None
+def _by_absence(view: View, lost: Sequence[Loss], mended: Collection[Slot]) -> Verdict:
+    """Nobody has said anything; what is not there any more may say enough."""
+    if may_have_trained(view) and COORDINATOR_SLOT not in mended:
+        return _failed(view, never_seen(view), None, None)
+    return _lost(view, mended) or _ended_early(view) or _too_long_away(view) or _not_due(view, lost)
 
 
-def _after_failed_word(view: View, word: _Word, found: list[Cause]) -> Verdict:
+def _not_due(view: View, lost: Sequence[Loss]) -> Wait | None:
+    """What is lost has something to finish, or may be no loss at all."""
+    waits = [loss for loss in lost if not loss.obstacle and loss.due > view.now]
+    first = min(waits, key=lambda loss: loss.due, default=None)
+    return None if first is None else Wait(first.due, f"{who(first.slot)} is lost; its place is given away soon")
+
+
+def _too_long_away(view: View) -> End | None:
+    """A parameter server that was started again and does not run: the others wait for it, and hold their machines."""
+    late = [slot for slot in view.pods if (until := away_until(view, slot)) is not None and until <= view.now]
+    if not late:
+        return None
+    trouble = readiness(view).by_slot.get(late[0])
+    reason, words = (Reason.PODS_PENDING, "") if trouble is None else (trouble.reason, f": {trouble.text}")
+    pod = fills(view, view.pods[late[0]])
+    seconds = f"{view.settings.recovery_seconds:g} s"
+    message = one_line(f"{who(late[0])} was started again and does not run after {seconds}{words}")
+    return _failed(view, Failure(pod="" if pod is None else pod.name, reason=reason.value, message=message), None, None)
+
+
+def _after_failed_word(view: View, word: Word, found: list[Cause]) -> Verdict:
     if found:
         return _failed(view, found[0].failure, found[0].at, word.outcome)
     if word.outcome.reason in _LOSSES:
@@ -126,19 +142,19 @@ def _missing(view: View) -> Failure | None:
     """The first slot whose pod was taken away before its work was done."""
     for slot, pods in view.pods.items():
         if fills(view, pods) is None and not _is_accounted_for(view, slot):
-            return gone_failure(slot, pods[-1] if pods else None, name=_last_name(view, slot))
+            return gone_failure(slot, pods[-1] if pods else None, name=view.last_name(slot))
     return None
 
 
-def _lost(view: View) -> Verdict:
-    """Pods that were taken away from a job that has begun."""
+def _lost(view: View, mended: Collection[Slot]) -> Verdict:
+    """Pods that were taken away from a job that has begun and are not started again."""
     if not view.began or view.job is None:
         return None
     waits: list[Wait] = []
     for slot, pods in view.pods.items():
-        if fills(view, pods) is not None or _is_accounted_for(view, slot):
+        if slot in mended or fills(view, pods) is not None or _is_accounted_for(view, slot):
             continue
-        failure = gone_failure(slot, pods[-1] if pods else None, name=_last_name(view, slot))
+        failure = gone_failure(slot, pods[-1] if pods else None, name=view.last_name(slot))
         until = _not_ready_since(view) + timedelta(seconds=_patience_seconds(view, slot, ending=bool(pods)))
         if view.now >= until:
             return _failed(view, failure, None, None)
@@ -230,15 +246,7 @@ def _wait(view: View, at: datetime | None, why: str) -> Wait:
     return Wait((at or view.now) + settle, why)
 
 
-def _last_name(view: View, slot: Slot) -> str:
-    """Name of the pod that a slot had, as far as it is remembered."""
-    row = next((row for row in view.status.workers if row.name == slot.name), None)
-    if row is not None and row.pod:
-        return row.pod
-    return pod_name(view.name, slot.group, slot.index, 1) if view.status.attempt == 1 else ""
-
-
-def _end_by(view: View, word: _Word, *, succeeded: bool) -> End:
+def _end_by(view: View, word: Word, *, succeeded: bool) -> End:
     outcome = word.outcome
     reason = outcome.reason or (Reason.SUCCEEDED if succeeded else Reason.COORDINATOR_FAILED)
     failure = None
@@ -259,7 +267,7 @@ def _end_by(view: View, word: _Word, *, succeeded: bool) -> End:
     )
 
 
-def _blamed_pod(view: View, word: _Word) -> str:
+def _blamed_pod(view: View, word: Word) -> str:
     """The pod that the coordinator's words are about: a worker that it names, else its own."""
     for slot, pods in view.pods.items():
         if pods and re.search(rf"{re.escape(who(slot))}(?![\w-])", word.outcome.message):
@@ -268,6 +276,7 @@ def _blamed_pod(view: View, word: _Word) -> str:
 
 
 def _failed(view: View, failure: Failure, at: datetime | None, outcome: Outcome | None) -> End:
+    failure = explained(view, failure)
     return End(
         succeeded=False,
         reason=failure.reason,

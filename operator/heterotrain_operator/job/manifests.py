@@ -80,5 +80,5 @@ def _config(context: PodContext, job: HeteroTrainJob) -> str:
     count = context.spec.parameter_servers.replicas
     addresses = [shard_addresses(index, context.job, context.uid, context.namespace) for index in range(count)]
     shards = [ShardConfig(control_address=control, tensor_address=tensor) for control, tensor in addresses]
-    config = trainer_config(job, uid=context.uid, shards=shards, output=MountPath.OUTPUT)
-    return config.model_dump_json()
+    config = trainer_config(job, uid=context.uid, shards=shards, output=MountPath.OUTPUT, restarts=True)
+    return config.model_copy(update={"recovery_seconds": context.settings.recovery_seconds}).model_dump_json()

@@ -50,6 +50,8 @@ class Memory:
     foreign: tuple[str, ...] = ()
     """As `refusals`."""
     answers: tuple[Answer, ...] = ()
+    looked: bool = False
+    """Whether a pass over the job came to its end: what happens from now on is seen."""
     loop: JobLoop | None = None
     """Its adaptation loop; `None`: it has none (a pass that only looks)."""
     made: dict[str, tuple[datetime, ...]] = field(default_factory=dict)

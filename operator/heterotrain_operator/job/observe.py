@@ -78,6 +78,7 @@ async def observe(
         made=dict(memory.made),
         adaptation=memory.loop.decision if memory.loop is not None else None,
         unreachable=coordinators.unreachable(uid),
+        first_look=not memory.looked,
     )
 
 

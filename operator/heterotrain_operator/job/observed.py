@@ -62,6 +62,12 @@ class PodSeen:
     """Why it failed although none of its containers did by itself: reason of the DisruptionTarget condition, of the
     Failed phase (eviction, refused by its node), or of containers whose end nobody saw (node started anew)."""
     message: str = ""
+    asked_at: datetime | None = None
+    """When its deletion was asked for; `None`: it was not, or that is not known."""
+    ends_by: datetime | None = None
+    """When its grace is over."""
+    replaced: bool = False
+    """Whether its place was given to a later attempt, by the status (`heterotrain_operator.job.view.read`)."""
     warning: str = ""
     """What its node complained of last, as ``Reason: words``; looked for only while the pod is stuck (`is_stuck`)."""
 
@@ -110,6 +116,8 @@ class Observed:
     """When pods were made lately, oldest first, by name in the job; as far as this operator remembers."""
     adaptation: Decision | None = None
     """The newest decision of the job's adaptation loop; `None`: none yet, or it is off."""
+    first_look: bool = False
+    """Whether this operator has not seen the job before: what happened until now, nobody may have seen."""
     unreachable: Unreachable | None = None
     """`None`: the coordinator answers, or was not tried yet."""
 

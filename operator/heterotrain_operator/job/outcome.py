@@ -78,6 +78,14 @@ def read_outcome(end: ContainerEnd) -> Outcome:
     return Outcome(state=State.FAILED, reason=_own_reason(end), message=_own_words(end, account))
 
 
+def left_account(end: ContainerEnd) -> bool:
+    """Whether the coordinator has said how the job ended; else its container merely ended."""
+    try:
+        return Outcome.from_json(end.message).state.exit_code == end.exit_code
+    except ValueError:
+        return False
+
+
 def _own_reason(end: ContainerEnd) -> str:
     return Reason.OUT_OF_MEMORY if end.reason == OOM_KILLED else Reason.COORDINATOR_FAILED
 

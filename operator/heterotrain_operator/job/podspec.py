@@ -8,7 +8,7 @@ templates that want it otherwise. Defaults are those of Pod Security `restricted
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from heterotrain_api.contract import CONFIG_FILE, Annotation, Container, Role
 from heterotrain_operator.job import certificates
@@ -26,9 +26,13 @@ from heterotrain_operator.job.containers import (
 from heterotrain_operator.job.context import PodContext
 from heterotrain_operator.job.merge import Document, merge, merge_lists
 from heterotrain_operator.job.names import secret_name
+from heterotrain_operator.job.restart_rules import obstacle
 from heterotrain_operator.job.settings import JobSettings
 from heterotrain_operator.job.slots import COORDINATOR_SLOT, Slot
 from heterotrain_operator.job.template import pod_parts
+
+LOST_NODE: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+"""Taints that Kubernetes puts on nodes that do not answer."""
 
 
 def pod_spec(context: PodContext, slot: Slot) -> Document:
@@ -81,13 +85,28 @@ def _add_placement(spec: Document, context: PodContext, slot: Slot) -> None:
     secrets = [secret.to_document() for secret in context.spec.image_pull_secrets]
     if secrets:
         spec["imagePullSecrets"] = merge_lists(spec.get("imagePullSecrets", []), secrets, "name", whole=True)
-    if slot.role is Role.PS:
-        return
-    group = context.group(slot)
-    if group.node_selector:
-        spec["nodeSelector"] = spec.get("nodeSelector", {}) | group.node_selector
-    if group.tolerations:
-        spec["tolerations"] = spec.get("tolerations", []) + [t.to_document() for t in group.tolerations]
+    if slot.role is Role.WORKER:
+        group = context.group(slot)
+        if group.node_selector:
+            spec["nodeSelector"] = spec.get("nodeSelector", {}) | group.node_selector
+        if group.tolerations:
+            spec["tolerations"] = spec.get("tolerations", []) + [t.to_document() for t in group.tolerations]
+    if not obstacle(context.spec, slot):
+        _let_lost_nodes_go(spec, context.settings.lost_node_seconds)
+
+
+def _let_lost_nodes_go(spec: Document, seconds: int) -> None:
+    """Kubernetes leaves pods on a node that does not answer for five minutes; what can be started again is not left.
+
+    Who has given tolerations for such nodes knows better.
+    """
+    given = spec.get("tolerations", [])
+    own = [
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
+        for key in LOST_NODE
+        if not any((toleration.get("key") or key) == key for toleration in given)
+    ]
+    spec["tolerations"] = given + own
 
 
 def _volumes(context: PodContext, slot: Slot) -> list[Document]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
 from heterotrain_api.contract import GROUP, Label, Role
@@ -70,7 +70,19 @@ def pod_seen(pod: Json) -> PodSeen:
         unschedulable=_unschedulable(conditions.get("PodScheduled")),
         disrupted=_disruption(conditions.get("DisruptionTarget"), status, containers),
         message=_message(status, containers),
+        asked_at=_asked_at(metadata),
+        ends_by=_time(metadata.get("deletionTimestamp")),
     )
+
+
+def _time(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
+
+
+def _asked_at(metadata: Json) -> datetime | None:
+    """A deletion's timestamp is the end of its grace."""
+    ends_by = _time(metadata.get("deletionTimestamp"))
+    return None if ends_by is None else ends_by - timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
 
 
 def newest_warning(events: Iterable[Json]) -> str:

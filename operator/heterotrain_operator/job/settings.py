@@ -31,6 +31,11 @@ class JobSettings:
     """From the first failure seen until the job is called failed: the others' ends may name the real cause."""
     leftover_seconds: float = 30.0
     """From the end of a job until pods of it that still run are deleted."""
+    recovery_seconds: float = 600.0
+    """From the loss of a parameter server until it must run again: until then the workers wait and hold their nodes."""
+    lost_node_seconds: int = 10
+    """Pods stay so long on a node that has not answered for Kubernetes' own patience (40 s), if they can be started
+    again elsewhere."""
     unreachable_seconds: float = 15.0
     """Without an answer until the coordinator is called unreachable."""
     shard_exit_seconds: float = 10.0

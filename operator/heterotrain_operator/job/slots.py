@@ -95,8 +95,20 @@ def is_done(pod: PodSeen) -> bool:
 
 
 def is_gone(pod: PodSeen) -> bool:
-    """It is deleted or disrupted: it will not do its work, whatever its phase still says."""
-    return (pod.deleting or bool(pod.disrupted)) and not (pod.role is Role.WORKER and is_done(pod))
+    """It is deleted, disrupted or replaced: it will not do its work, whatever its phase still says.
+
+    A worker that was done before has done its work; one that ended because it was told to has not.
+    """
+    if pod.replaced:
+        return True
+    done = pod.role is Role.WORKER and is_done(pod) and not _was_told_to_end(pod)
+    return (pod.deleting or bool(pod.disrupted)) and not done
+
+
+def _was_told_to_end(pod: PodSeen) -> bool:
+    end = trainer_end(pod)
+    known = end is not None and end.finished_at is not None and pod.asked_at is not None
+    return known and end is not None and end.finished_at >= pod.asked_at  # type: ignore[operator]  # known
 
 
 def is_stuck(pod: PodSeen, now: datetime) -> bool:

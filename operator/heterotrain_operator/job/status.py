@@ -17,19 +17,24 @@ from heterotrain_operator.job.conditions import at_the_end, while_active, with_s
 from heterotrain_operator.job.diagnosis import Readiness
 from heterotrain_operator.job.judge import End
 from heterotrain_operator.job.outcome import Outcome, State
+from heterotrain_operator.job.recovery import recovery
 from heterotrain_operator.job.view import View
 
 
-def active_status(view: View, ready: Readiness, requests: tuple[RequestAnswer, ...]) -> HeteroTrainJobStatus:
-    """The status of a job that is not over."""
-    update = _seen(view, ready) | {"requests": requests}
+def active_status(
+    view: View, ready: Readiness, requests: tuple[RequestAnswer, ...], *, hold: bool = False
+) -> HeteroTrainJobStatus:
+    """The status of a job that is not over. `hold`: it may be about to end, and nothing is started again."""
+    update = _seen(view, ready) | {"requests": requests, "recovery": recovery(view, hold=hold)}
     return _finish(view, with_statements(view, while_active(view, ready)), update)
 
 
 def final_status(view: View, ready: Readiness, end: End, requests: tuple[RequestAnswer, ...]) -> HeteroTrainJobStatus:
     """The status of a job that has just ended."""
+    what = recovery(view, hold=True)
     update = _seen(view, ready) | {
         "requests": requests,
+        "recovery": what,
         "completion_time": end.at,
         "failure": end.failure,
         # Pods end with their job: how many were ready is of interest while it runs only.
@@ -38,7 +43,7 @@ def final_status(view: View, ready: Readiness, end: End, requests: tuple[Request
     }
     if end.outcome is not None:
         update |= _of_outcome(view, end.outcome, update)
-    return _finish(view, with_statements(view, at_the_end(end)), update)
+    return _finish(view, with_statements(view, at_the_end(end, what)), update)
 
 
 def answered_status(view: View, requests: tuple[RequestAnswer, ...]) -> HeteroTrainJobStatus:
@@ -148,6 +153,7 @@ def _key(status: HeteroTrainJobStatus) -> object:
     return (
         tuple((c.type, c.status, c.reason, c.observed_generation) for c in status.conditions),
         (status.plan.generation, status.plan.applied_generation),
+        (status.recovery.restarts, status.recovery.restores),
         (status.requests, status.model, status.failure, status.attempt, status.observed_generation),
         (status.start_time is None, status.training_start_time is None, status.completion_time is None),
     )

@@ -83,6 +83,12 @@ def backoff_limit(spec: HeteroTrainJobSpec) -> int:
     return DEFAULT_BACKOFF_LIMIT if limit is None else limit
 
 
+def rejoin_limit(spec: HeteroTrainJobSpec) -> int:
+    """How often each worker may be lost and come back."""
+    limit = spec.run_policy.backoff_limit
+    return DEFAULT_BACKOFF_LIMIT if limit is None else limit
+
+
 def _checkpoint(spec: HeteroTrainJobSpec) -> CheckpointConfig | None:
     wanted = spec.checkpoint
     if wanted is None:

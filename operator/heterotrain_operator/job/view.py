@@ -6,15 +6,16 @@ Reading never fails: a spec that cannot be read becomes faults, a status that ca
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
 from pydantic import ValidationError
 
 from heterotrain_api.conditions import is_finished
+from heterotrain_api.names import pod_name
 from heterotrain_api.schema_check import Fault
-from heterotrain_api.status import HeteroTrainJobStatus, WorkerPhase
+from heterotrain_api.status import HeteroTrainJobStatus, Restart, WorkerPhase
 from heterotrain_api.v1alpha1 import HeteroTrainJob
 from heterotrain_api.validation import broken_rules
 from heterotrain_operator.job.context import PodContext
@@ -75,9 +76,24 @@ class View:
 
     @property
     def began(self) -> bool:
-        """Whether training has begun: from then on a pod that is gone cannot be replaced."""
-        state = self.state
-        return self.status.training_start_time is not None or (state is not None and state.phase in _BEGUN)
+        """Whether training has begun: from then on a pod that is gone is a loss."""
+        if self.status.training_start_time is not None or self.status.recovery.restarts:
+            return True
+        return self.state is not None and self.state.phase in _BEGUN
+
+    def restart_of(self, slot: Slot) -> Restart | None:
+        """What the status says of the losses of a place; `None`: it had none."""
+        return next((restart for restart in self.status.recovery.restarts if restart.name == slot.name), None)
+
+    def last_name(self, slot: Slot) -> str:
+        """Name of the pod that a place had, as far as it is remembered."""
+        restart = self.restart_of(slot)
+        if restart is not None and restart.pod:
+            return restart.pod
+        row = next((row for row in self.status.workers if row.name == slot.name), None)
+        if row is not None and row.pod:
+            return row.pod
+        return pod_name(self.name, slot.group, slot.index, 1) if self.status.attempt == 1 else ""
 
     @property
     def coordinator_pod(self) -> PodSeen | None:
@@ -110,7 +126,10 @@ def read(observed: Observed, settings: JobSettings, now: datetime) -> View:
     document = observed.job
     metadata = document.get("metadata") or {}
     job, faults = read_spec(document)
+    status = read_status(document.get("status"))
     slots = all_slots(job.spec) if job is not None else [Slot(pod.role, pod.group, pod.index) for pod in observed.pods]
+    attempts = {restart.name: restart.attempt for restart in status.recovery.restarts}
+    pods = [replace(pod, replaced=pod.attempt < attempts.get(pod.name_in_job, 0)) for pod in observed.pods]
     return View(
         observed=observed,
         settings=settings,
@@ -123,8 +142,8 @@ def read(observed: Observed, settings: JobSettings, now: datetime) -> View:
         annotations=metadata.get("annotations") or {},
         job=job,
         faults=faults,
-        status=read_status(document.get("status")),
-        pods=buckets(slots, observed.pods),
+        status=status,
+        pods=buckets(slots, pods),
     )
 
 

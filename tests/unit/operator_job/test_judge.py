@@ -43,15 +43,20 @@ def worker(code: int, name: str = "cpu-1", **fields: Any) -> Any:
     return make_pod(name, phase="Failed", trainer=make_end(code, **fields))
 
 
-def not_ready(seconds: float) -> Any:
+NO_MORE: dict[str, Any] = {"runPolicy": {"backoffLimit": 0}}
+"""Nothing is started again."""
+
+
+def not_ready(seconds: float, **spec: Any) -> Any:
     return make_job(
+        **spec,
         status=training_status(at=seconds).model_copy(
             update={
                 "conditions": make_status(
                     (ConditionType.PODS_READY, ConditionStatus.FALSE, Reason.POD_DELETED), at=seconds
                 ).conditions
             }
-        )
+        ),
     )
 
 
@@ -300,9 +305,9 @@ ENDED = [
     ),
     Ended(
         "a worker's pod is gone and the coordinator says nothing for a lease and some seconds",
-        {"job": not_ready(25), "pods": pods(without=("cpu-1",)), **RUNNING},
+        {"job": not_ready(25, **NO_MORE), "pods": pods(without=("cpu-1",)), **RUNNING},
         "PodDeleted",
-        "worker cpu-1",
+        "worker cpu-1 (pod fashion-cpu-1-1) was deleted while the job ran; spec.runPolicy.backoffLimit is 0",
         ("fashion-cpu-1-1", "", None),
     ),
     Ended(
@@ -380,7 +385,7 @@ GOING = [
     ),
     Going(
         "a worker's pod is gone, the coordinator has a lease to say why",
-        {"job": TRAINED, "pods": pods(without=("cpu-1",)), **RUNNING},
+        {"job": make_job(status=training_status(), **NO_MORE), "pods": pods(without=("cpu-1",)), **RUNNING},
         in_(25),
     ),
     Going(

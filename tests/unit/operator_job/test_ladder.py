@@ -40,7 +40,7 @@ from heterotrain_operator.job.decision import ApplyPlan, Decision, DeletePod, Ma
 from heterotrain_operator.job.observed import Unreachable
 from heterotrain_rpc import control_pb2
 
-ACCEPTED, READY, TRAINING, PLAN, BALANCED, STRAGGLER, METRICS, SUCCEEDED = ConditionType
+ACCEPTED, READY, TRAINING, PLAN, BALANCED, STRAGGLER, METRICS, RECOVERING, SUCCEEDED = ConditionType
 
 
 class Case(NamedTuple):
@@ -176,6 +176,7 @@ def test_a_status_says_something_from_the_first_pass_on() -> None:
         BALANCED: UNKNOWN,
         STRAGGLER: UNKNOWN,
         METRICS: UNKNOWN,
+        RECOVERING: FALSE,
         SUCCEEDED: UNKNOWN,
     }
     assert (status.state, status.ready_workers, status.ready_parameter_servers) == ("Pending", "0/2", "0/1")

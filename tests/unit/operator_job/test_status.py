@@ -319,7 +319,7 @@ def test_conditions_at_the_end_do_not_claim_that_anything_runs() -> None:
     found = {c.type: c.status for c in status_of(decision).conditions}
     adaptation = dict.fromkeys(("Balanced", "StragglerDetected", "MetricsAvailable"), UNKNOWN)
     over = {"Accepted": TRUE, "PodsReady": FALSE, "Training": FALSE, "PlanApplied": TRUE, "Succeeded": TRUE}
-    assert found == over | adaptation
+    assert found == over | adaptation | {"Recovering": FALSE}
     ready = get_condition(status_of(decision).conditions, ConditionType.PODS_READY)
     assert ready is not None
     assert ready.reason == Reason.EPOCHS_COMPLETED

@@ -254,8 +254,13 @@ def test_pods(document: dict[str, Any], want: PodSeen) -> None:
 
 def test_a_pod_that_is_being_deleted() -> None:
     document = pod({"phase": "Running"})
-    document["metadata"]["deletionTimestamp"] = "2026-01-01T12:30:00Z"
-    assert pod_seen(document) == seen(phase="Running", deleting=True)
+    document["metadata"] |= {"deletionTimestamp": "2026-01-01T12:30:00Z", "deletionGracePeriodSeconds": 15}
+    assert pod_seen(document) == seen(
+        phase="Running",
+        deleting=True,
+        asked_at=datetime(2026, 1, 1, 12, 29, 45, tzinfo=UTC),
+        ends_by=datetime(2026, 1, 1, 12, 30, tzinfo=UTC),
+    )
 
 
 @pytest.mark.parametrize("label", ["role", "group", "index", "attempt"])
