@@ -97,8 +97,10 @@ class LogNormal:
     sigma: float
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` unless above 0."""
+        """Raise `ValueError` unless above 0, and no step is longer than numbers are."""
         _positive(self.median, self.sigma)
+        if self.median > MAX_MEDIAN or self.sigma > MAX_SIGMA:
+            raise ValueError(f"lognormal: at most {MAX_MEDIAN:g} as median and {MAX_SIGMA} as sigma")
 
     def sampler(self, seed: int) -> Sampler:
         """One draw a step."""
@@ -127,6 +129,11 @@ class Spikes:
         return lambda: spike if draw() < probability else usual
 
 
+MAX_WORKERS: Final = 1_000_000
+MAX_DIGITS: Final = 12
+"""Of a count that are read: one so long is too large in any case."""
+MAX_SIGMA: Final = 10
+MAX_MEDIAN: Final = 1e9
 _DISTRIBUTIONS: Final[dict[str, tuple[Callable[..., StepTimes], int, str]]] = {
     "uniform": (Uniform, 2, "uniform(low,high)"),
     "exponential": (Exponential, 1, "exponential(mean)"),
@@ -166,9 +173,9 @@ def parse_step_times(text: str) -> list[StepTimes]:
 
 
 def _item(match: re.Match[str]) -> Sequence[StepTimes]:
-    count = int(match["count"] or 1)
-    if count < 1:
-        raise ValueError(f"step times: {match[0]!r} is for no worker; the count must be at least 1")
+    count = int((match["count"] or "1")[:MAX_DIGITS])
+    if not 1 <= count <= MAX_WORKERS:
+        raise ValueError(f"step times: {match[0]!r}: the count must be from 1 to {MAX_WORKERS}")
     if match["constant"] is not None:
         return [Constant(float(match["constant"]))] * count
     name = match["name"]

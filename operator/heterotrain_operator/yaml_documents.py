@@ -1,4 +1,4 @@
-"""YAML that people write, read with the plain types only and without surprises: `load_documents`, `read_text`.
+"""YAML that people write, read with the plain types only and without surprises.
 
 What PyYAML would pass over or break on is refused in words, with its place: a key that is there twice (the API server
 refuses it too), values that are not what they look like, nesting and repetition (aliases) without end.
@@ -7,13 +7,10 @@ refuses it too), values that are not what they look like, nesting and repetition
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-MAX_BYTES: Final = 4 * 2**20
-"""Of a file. Kubernetes takes no object of more than some 1.5 MiB."""
 MAX_DEPTH: Final = 64
 """Of objects and lists inside each other: no resource comes near it."""
 MAX_VALUES: Final = 200_000
@@ -24,7 +21,7 @@ _UNMADE: Final = (ValueError, TypeError, AttributeError, LookupError, OverflowEr
 
 
 class YamlError(ValueError):
-    """A text that cannot be read; says where, and what is wrong."""
+    """A text that cannot be read as YAML; says where, and what is wrong."""
 
 
 def load_documents(text: str) -> list[Any]:
@@ -46,18 +43,6 @@ def load_value(text: str) -> Any:
     if len(documents) > 1:
         raise YamlError("holds more than one document")
     return documents[0] if documents else None
-
-
-def read_text(path: Path) -> str:
-    """The content of a file; raises `OSError`, and `YamlError` for what is no text or too large."""
-    with path.open("rb") as file:
-        content = file.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        raise YamlError(f"has more than {MAX_BYTES // 2**20} MiB; is it the right file?")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise YamlError(f"is not a text in UTF-8 (byte {error.start + 1}); is it the right file?") from None
 
 
 def _check_size(events: Iterable[yaml.Event]) -> None:

@@ -107,7 +107,7 @@ def _load(files: Sequence[Path], packs: Sequence[str]) -> tuple[list[Rule], list
     from heterotrain_api.validation import InvalidManifestError
     from heterotrain_operator.info.packs import load_packs
     from heterotrain_operator.info.rules import load_rules
-    from heterotrain_operator.yaml_documents import YamlError, read_text
+    from heterotrain_operator.text_file import TextError, read_text
 
     rules: list[Rule] = []
     faults: list[str] = []
@@ -118,7 +118,7 @@ def _load(files: Sequence[Path], packs: Sequence[str]) -> tuple[list[Rule], list
             faults += [f"{file}: {str(fault).removeprefix('manifest: ')}" for fault in error.faults]
         except OSError as error:
             faults.append(f"{file}: cannot be read: {error.strerror}")
-        except YamlError as error:
+        except TextError as error:
             faults.append(f"{file}: {error}")
     try:
         rules += load_packs(packs)

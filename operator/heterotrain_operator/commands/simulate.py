@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import resource
 import sys
 import time
@@ -18,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from heterotrain_api.contract import ExitCode
+from heterotrain_api.v1alpha1 import MAX_BATCH
 from heterotrain_core.simulate import simulate as run_simulation
 from heterotrain_core.simulate_times import Constant, StepTimes, Trace, parse_step_times
 from heterotrain_core.simulate_values import (
@@ -30,12 +32,14 @@ from heterotrain_core.simulate_values import (
     SimulationResult,
     Start,
 )
-from heterotrain_core.synchronization import SyncMode
+from heterotrain_core.synchronization import Synchronization, SyncMode
 from heterotrain_operator.commands.errors import CommandError
 from heterotrain_operator.commands.synchronization import SynchronizationOptions, parse_pair
+from heterotrain_operator.text_file import TextError, read_text
 
 ROWS: Final = 20
 """Workers shown in the table; `--json` has all."""
+MAX_TRACE_BYTES: Final = 256 * 2**20
 
 
 def simulate(  # noqa: PLR0917  # a command: its options are given by name
@@ -117,7 +121,7 @@ def simulate(  # noqa: PLR0917  # a command: its options are given by name
         end = until if until is not None else (100.0 if rounds is None and dataset_size is None else float("inf"))
         simulation = Simulation(
             workers=workers,
-            synchronization=options.parse(),
+            synchronization=_synchronization(options, len(workers)),
             until_seconds=end,
             rounds=rounds,
             dataset_size=dataset_size or ENDLESS,
@@ -235,6 +239,12 @@ def _log_lines(result: SimulationResult) -> Iterator[str]:
             yield f"{entry.seconds:g}  close {entry.version}: {members or 'nobody'}"
 
 
+def _synchronization(options: SynchronizationOptions, num_workers: int) -> Synchronization:
+    if options.mode is SyncMode.BACKUP and (options.backup or 0) >= num_workers:
+        raise ValueError(f"--backup {options.backup}: must be below the number of workers, {num_workers}")
+    return options.parse()
+
+
 def _workers(
     step_times: str | None, trace: Path | None, shares: str | None, phases: str | None
 ) -> tuple[SimulatedWorker, ...]:
@@ -246,19 +256,21 @@ def _workers(
         else {f"w{i}": steps for i, steps in enumerate(parse_step_times(step_times or ""))}
     )
     num_workers = len(times)
-    samples = [int(s) for s in _numbers("--shares", shares, num_workers, 1)]
+    samples = _numbers("--shares", shares, num_workers, 1)
     delays = _numbers("--phases", phases, num_workers, 0)
-    if min(samples) < 1 or min(delays) < 0:
-        raise ValueError("--shares must be at least 1 sample each, --phases at least 0 s")
+    if not all(1 <= share <= MAX_BATCH and share.is_integer() for share in samples):
+        raise ValueError(f"--shares must be whole numbers from 1 to {MAX_BATCH}, one a worker")
+    if not all(0 <= delay < math.inf for delay in delays):
+        raise ValueError("--phases must be at least 0 s and finite, one a worker")
     return tuple(
-        SimulatedWorker(name, steps, share, phase)
+        SimulatedWorker(name, steps, int(share), phase)
         for (name, steps), share, phase in zip(times.items(), samples, delays, strict=True)
     )
 
 
 def _numbers(option: str, text: str | None, count: int, default: float) -> list[float]:
     if text is None:
-        return [default] * count
+        return [float(default)] * count
     try:
         numbers = [float(part) for part in text.split(",")]
     except ValueError:
@@ -270,9 +282,13 @@ def _numbers(option: str, text: str | None, count: int, default: float) -> list[
 
 def _read_trace(path: Path) -> dict[str, StepTimes]:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ValueError(f"--trace {path}: cannot be read: {error}") from None
+        document = json.loads(read_text(path, MAX_TRACE_BYTES))
+    except OSError as error:
+        raise ValueError(f"--trace {path}: cannot be read: {error.strerror}") from None
+    except TextError as error:
+        raise ValueError(f"--trace {path}: {error}") from None
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"--trace {path}: is not JSON that can be taken: {error}") from None
     if not isinstance(document, dict) or not document:
         raise ValueError(f'--trace {path}: must be a JSON object such as {{"gpu-0": [0.25, 0.26], "cpu-0": [1.1]}}')
     times: dict[str, StepTimes] = {}

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
+from heterotrain_api.v1alpha1 import MAX_STALENESS
 from heterotrain_core.synchronization import (
     INVERSE,
     NO_DISCOUNT,
@@ -22,6 +23,8 @@ from heterotrain_core.synchronization import (
     SyncMode,
 )
 
+MAX_WINDOW_SECONDS: Final = 3600
+"""As a manifest takes it."""
 _ASYNCHRONOUS: Final = frozenset({SyncMode.ASP, SyncMode.SSP, SyncMode.DSSP, SyncMode.DELAY})
 _MEANINGFUL: Final[dict[str, frozenset[SyncMode]]] = {
     "--staleness-bound": frozenset({SyncMode.SSP, SyncMode.DELAY}),
@@ -118,6 +121,8 @@ def change_of(
 def _milliseconds(seconds: float | None) -> int | str:
     if seconds is None:
         return "None"
+    if not 0 <= seconds <= MAX_WINDOW_SECONDS:
+        raise ValueError(f"--delay-window {seconds:g}: write 0 to {MAX_WINDOW_SECONDS} seconds")
     milliseconds = round(1000 * seconds)
     if not math.isclose(milliseconds, 1000 * seconds, abs_tol=1e-6):
         raise ValueError(f"--delay-window {seconds:g}: on a cluster write whole milliseconds, for example 0.02")
@@ -138,8 +143,13 @@ def _bound(text: str | None) -> int | None:
         return 3
     if text == "none":
         return None
-    if not text.isdecimal():
-        raise ValueError(f"--staleness-bound {text}: write a whole number of at least 0, or none for no bound")
+    # Beyond the largest bound of a manifest a number binds nobody.
+    if not (
+        text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_STALENESS)) and int(text) <= MAX_STALENESS
+    ):
+        raise ValueError(
+            f"--staleness-bound {text[:40]}: write a whole number from 0 to {MAX_STALENESS}, or none for no bound"
+        )
     return int(text)
 
 
@@ -155,8 +165,8 @@ def _window(text: str | None) -> float | None:
 
 
 def _whole(option: str, number: float) -> int:
-    if number != int(number):
-        raise ValueError(f"{option}: {number:g} must be a whole number")
+    if not (0 <= number <= MAX_STALENESS and number.is_integer()):
+        raise ValueError(f"{option}: {number:g} must be a whole number from 0 to {MAX_STALENESS}")
     return int(number)
 
 

@@ -10,7 +10,8 @@ from typing import Any
 from heterotrain_api.v1alpha1 import HeteroTrainJob, HeteroTrainJobSpec, PodTemplate, Resources, WorkerGroup
 from heterotrain_api.validation import Fault, InvalidManifestError, parse
 from heterotrain_operator.local.overrides import OverrideError, apply_overrides, parse_override
-from heterotrain_operator.yaml_documents import YamlError, load_documents, read_text
+from heterotrain_operator.text_file import TextError, read_text
+from heterotrain_operator.yaml_documents import YamlError, load_documents
 
 
 class ManifestError(ValueError):
@@ -52,7 +53,7 @@ def read_document(path: Path) -> dict[str, Any]:
         raise ManifestError([Fault(field, "there is no such file")]) from None
     except OSError as error:
         raise ManifestError([Fault(field, f"cannot be read: {error.strerror}")]) from None
-    except YamlError as error:
+    except TextError as error:
         raise ManifestError([Fault(field, str(error))]) from None
     try:
         documents = load_documents(text)

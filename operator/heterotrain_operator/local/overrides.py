@@ -88,7 +88,7 @@ def _apply(document: dict[str, Any], override: Override) -> None:
 
 def _item(items: list[Any], part: str, override: Override, depth: int) -> int:
     here = ".".join(override.path[:depth])
-    if part.isdigit():
+    if part.isascii() and part.isdecimal() and len(part) < 10:
         if int(part) < len(items):
             return int(part)
         raise OverrideError(f"--set {override.dotted}: {here} has {len(items)} items; {part} must be below that")

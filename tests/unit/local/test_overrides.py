@@ -89,6 +89,7 @@ def test_overrides_change_the_manifest(texts: list[str], path: tuple[Any, ...], 
         pytest.param(
             "spec.workers.tpu.replicas=1", "spec.workers has no item 'tpu'; its items: gpu, cpu", id="no such group"
         ),
+        pytest.param("spec.workers.².replicas=1", "spec.workers has no item '²'", id="a digit that is no number"),
         pytest.param("spec.workers.2.replicas=1", "spec.workers has 2 items; 2 must be below that", id="no such index"),
         pytest.param("spec.output.folder=x", "spec.output has no field 'folder'; it has: volume", id="nothing like it"),
         pytest.param(

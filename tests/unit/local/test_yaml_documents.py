@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heterotrain_operator.yaml_documents import (
-    MAX_BYTES,
     MAX_DEPTH,
     YamlError,
     load_documents,
     load_value,
-    read_text,
 )
 
 
@@ -107,15 +104,3 @@ def test_one_value() -> None:
     assert (load_value("[1, 2]"), load_value(" "), load_value("'7'")) == ([1, 2], None, "7")
     with pytest.raises(YamlError, match="more than one document"):
         load_value("a\n---\nb")
-
-
-def test_a_file_that_is_no_text_or_too_large_is_told(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_bytes(b"\xef\xbb\xbfa: 1\n")
-    assert read_text(file) == "a: 1\n", "a mark of the byte order is no part of the text"
-    file.write_bytes(b"a: \xe9\n")
-    with pytest.raises(YamlError, match=r"is not a text in UTF-8 \(byte 4\)"):
-        read_text(file)
-    file.write_bytes(b"#" * (MAX_BYTES + 1))
-    with pytest.raises(YamlError, match="has more than 4 MiB"):
-        read_text(file)

@@ -139,6 +139,23 @@ def test_failures_joins_links_shares_and_epochs() -> None:
     assert result["workers"][1]["iterations"] >= 1
 
 
+@pytest.mark.parametrize(
+    ("content", "want_message"),
+    [
+        (b"[" * 100_000, "is not JSON that can be taken: maximum recursion depth exceeded"),
+        (b"", "is not JSON that can be taken: Expecting value"),
+        (b"\xff", "is not a text in UTF-8"),
+        (b'{"a": [NaN]}', "numbers must be above 0 and finite, not nan"),
+    ],
+    ids=["nested without end", "empty", "no text", "not a number"],
+)
+def test_a_file_that_is_no_trace_is_told(content: bytes, want_message: str, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    trace.write_bytes(content)
+    with pytest.raises(CommandError, match=want_message):
+        simulate("--trace", str(trace))
+
+
 def test_a_trace_gives_names_and_times(tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     trace.write_text('{"gpu-0": [1, 2], "cpu-0": 4}')
@@ -157,17 +174,24 @@ def test_a_trace_gives_names_and_times(tmp_path: Path) -> None:
         ("--step-times 1,a", "cannot read 'a'"),
         ("--step-times 1 --mode BSP --staleness-bound 3", "nothing in mode BSP; it belongs to SSP, Delay"),
         ("--step-times 1 --mode SSP --delay-window 3", "--delay-window means nothing in mode SSP; it belongs to Delay"),
-        ("--step-times 1 --mode SSP --staleness-bound x", "write a whole number of at least 0, or none"),
+        ("--step-times 1 --mode SSP --staleness-bound x", "write a whole number from 0 to 100000, or none"),
         ("--step-times 1 --mode Delay --delay-window x", "write seconds, or none"),
         ("--step-times 1 --mode Delay --discount x", "write the exponent a"),
         ("--step-times 1 --mode Delay --normalization x", "choose target or arrived"),
         ("--step-times 1 --mode DSSP --dssp 3", "write two numbers separated by a comma"),
         ("--step-times 1 --mode DSSP --dssp 3,0.5", "0.5 must be a whole number"),
         ("--step-times 1 --shares 1,2", "--shares has 2 numbers for 1 workers"),
-        ("--step-times 1 --shares 0", "--shares must be at least 1 sample each"),
+        ("--step-times 1 --shares 0", "--shares must be whole numbers from 1 to 1048576"),
         ("--step-times 1 --fail w0", "write an event as worker@seconds"),
         ("--step-times 1 --fail w7@3", "unknown worker w7"),
-        ("--trace /nowhere.json", "--trace /nowhere.json: cannot be read"),
+        ("--trace /nowhere.json", "--trace /nowhere.json: cannot be read: No such file or directory"),
+        ("--trace /", "--trace /: cannot be read: Is a directory"),
+        ("--times 1,1 --shares inf,1", "--shares must be whole numbers from 1 to 1048576, one a worker"),
+        ("--times 1,1 --shares nan,1", "--shares must be whole numbers from 1 to 1048576, one a worker"),
+        ("--times 1,1 --phases nan,1", "--phases must be at least 0 s and finite, one a worker"),
+        ("--times 1,1 --mode backup --backup 2", "--backup 2: must be below the number of workers, 2"),
+        (f"--times 1,1 --mode ssp --bound {'9' * 5000}", "write a whole number from 0 to 100000, or none"),
+        ("--times 1,1 --mode dssp --dssp inf,1", "--dssp: inf must be a whole number from 0 to 100000"),
     ],
 )  # fmt: skip
 def test_wrong_options_are_named_with_a_remedy(options: str, want_message: str) -> None:
