@@ -31,11 +31,20 @@ class CommandFailedError(AssertionError):
         self.text = text
 
 
+class UnansweredError(CommandFailedError):
+    """kubectl could not reach the API server."""
+
+
+_UNANSWERED: Final = ("Unable to connect to the server", "i/o timeout", "etcdserver: request timed out")
+
+
 def run(*command: str, stdin: str | None = None, seconds: float = 120) -> str:
     """What a command prints; raises `CommandFailedError`."""
     done = subprocess.run(command, check=False, input=stdin, capture_output=True, text=True, timeout=seconds)
     if done.returncode:
-        raise CommandFailedError(list(command), done.stderr.strip() or done.stdout.strip())
+        text = done.stderr.strip() or done.stdout.strip()
+        unanswered = any(words in text for words in _UNANSWERED)
+        raise (UnansweredError if unanswered else CommandFailedError)(list(command), text)
     return done.stdout
 
 
@@ -87,10 +96,15 @@ class Namespace:
         return self.objects("pods", f"{Label.JOB_UID}={job.uid}")
 
     def wait(self, what: str, seconds: float, probe: Callable[[], T | None]) -> T:
-        """Ask `probe` until it gives something; after `seconds` fail, with all that a person would look at."""
+        """Ask `probe` until it gives something; after `seconds` fail, with all that a person would look at.
+
+        An API server that does not answer for a moment is asked again: what a test waits for is not its speed."""
         deadline = time.monotonic() + seconds
         while True:
-            answer = probe()
+            try:
+                answer = probe()
+            except UnansweredError:
+                answer = None
             if answer:
                 return answer
             if time.monotonic() > deadline:
