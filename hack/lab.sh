@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=${PYTHON:-.venv/bin/python}
 level=${LEVEL:-2}
-setups=${SETUPS:-equal het-2 het-4 het-8 straggler-4 ladder transient step-change slow-link}
+setups=${SETUPS:-equal het-2 het-4 het-8 straggler-4 ladder transient step-change slow-link churn}
 
 HETEROTRAIN_DATA=$(hack/fetch-fashion-mnist.sh)
 export HETEROTRAIN_DATA

@@ -37,6 +37,17 @@ class Bursts:
         return 1.0 + self.probability * (self.factor - 1)
 
 
+@dataclass(frozen=True, slots=True)
+class Churn:
+    """A worker is killed at the beginning of its step `killed_at` (from 0); once it runs again, it joins when worker 0
+    has done `joins_at` steps.
+    """
+
+    worker: int
+    killed_at: int
+    joins_at: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetUp:
     """Workers and what happens to them. Steps are counted by worker."""
@@ -51,6 +62,7 @@ class SetUp:
     """What pull and push take in every step, a worker each, whatever its share; empty: what they really take."""
     step_change: StepChange | None = None
     bursts: Bursts | None = None
+    churn: Churn | None = None
 
     @property
     def speeds(self) -> tuple[float, ...]:
@@ -65,7 +77,7 @@ class SetUp:
     @property
     def undisturbed(self) -> SetUp:
         """The same workers with nothing that happens to them, and without links."""
-        return replace(self, link_seconds=(), step_change=None, bursts=None)
+        return replace(self, link_seconds=(), step_change=None, bursts=None, churn=None)
 
     def link(self, worker: int) -> float:
         """Seconds that the worker's emulated link adds to a step."""
@@ -105,5 +117,11 @@ SETUPS: Final = _by_name(
         summary="equal workers; pull and push take 20 ms a step, the last one's eight times as long",
         ratios=(1, 1, 1, 1),
         link_seconds=(0.02, 0.02, 0.02, 0.16),
+    ),
+    SetUp(
+        name="churn",
+        summary="equal workers; the last one is killed at its step 30 and joins again at step 60",
+        ratios=(1, 1, 1, 1),
+        churn=Churn(3, 30, 60),
     ),
 )

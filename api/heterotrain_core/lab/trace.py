@@ -18,14 +18,26 @@ class Step:
     paced: float
     """What the step was to last by the set-up; at level 3 the same as `real`."""
     factor: int
-    """How many times as long as usual this worker's steps last around this one (not chance for a single step)."""
+    """How many times as long as usual this worker's steps last around this one (not chance for a single step); 0: from
+    now on the worker is not there.
+    """
+    cpu: float = 0.0
+    """CPU time of the whole process since the step before ended."""
+    computing_cpu: float = 0.0
+    """The part of it in computing the gradient (for DDP: forward only)."""
 
     def line(self) -> str:
         """As in the file."""
-        return f"{self.begin:.6f} {self.end:.6f} {self.samples} {self.real:.6f} {self.paced:.6f} {self.factor}\n"
+        times = f"{self.begin:.6f} {self.end:.6f} {self.samples} {self.real:.6f} {self.paced:.6f}"
+        return f"{times} {self.factor} {self.cpu:.6f} {self.computing_cpu:.6f}\n"
 
 
 Trace = Sequence[Step]
+
+
+def absent(now: float) -> Step:
+    """Written when a worker goes, and when it comes back: no samples, and none for the time between the two."""
+    return Step(now, now, 0, 0.0, 0.0, 0)
 
 
 def read_trace(text: str) -> tuple[Step, ...]:
@@ -33,8 +45,13 @@ def read_trace(text: str) -> tuple[Step, ...]:
     steps = []
     for line in text.splitlines(keepends=True):
         if line.endswith("\n"):
-            begin, end, samples, real, paced, factor = line.split()
-            steps.append(Step(float(begin), float(end), int(samples), float(real), float(paced), int(factor)))
+            begin, end, samples, real, paced, factor, cpu, computing_cpu = line.split()
+            steps.append(
+                Step(
+                    begin=float(begin), end=float(end), samples=int(samples), real=float(real), paced=float(paced),
+                    factor=int(factor), cpu=float(cpu), computing_cpu=float(computing_cpu),
+                )
+            )  # fmt: skip
     return tuple(steps)
 
 
@@ -76,7 +93,7 @@ def capability(trace: Trace, window: Window) -> float:
         since = window.begin if step is trace[0] else step.begin
         until = window.end if following is None else following.begin
         overlap = min(until, window.end) - max(since, window.begin)
-        if overlap > 0:
+        if overlap > 0 and step.factor > 0:
             total += overlap / step.factor
     return total / window.seconds if trace else 1.0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -56,6 +57,8 @@ def lab(  # noqa: PLR0917  # a command: its options are given by name
     missing = missing_for_training()
     if missing is not None:
         raise CommandError(missing)
+    # So that a lab that is told to end takes its processes and control groups away, as with Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     folder = _fresh((report or Path("lab-report") / f"{setup}-{level}").absolute())
     try:
         variants = parse_variants(runs)

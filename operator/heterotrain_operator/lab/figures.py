@@ -55,6 +55,11 @@ def real_part(traces: Sequence[Trace]) -> float:
     return sum(step.real for step in steps) / paced if paced > 0 else 0.0
 
 
+def beside_computing(traces: Sequence[Trace]) -> list[float]:
+    """CPU seconds of a step beside computing the gradient, median by worker: push, pull, messages, samples."""
+    return [median(step.cpu - step.computing_cpu for step in trace if step.samples > 0) for trace in traces]
+
+
 def curve(traces: Sequence[Trace], until: float, bins: int = 60) -> list[tuple[float, float]]:
     """Throughput over time, since the common begin: middle of each piece, samples/s."""
     begin = common_begin(traces)

@@ -111,6 +111,7 @@ def measure_run(lab: Lab, variant: Variant, seed: int, speeds: Sequence[float]) 
         real_part=figures.real_part(traces),
         machine_busy=busy,
         shares=tuple(trace[-1].samples for trace in traces),
+        cpu_beside_computing=figures.beside_computing(traces),
         throughput=figures.curve(traces, window.end),
         shares_over_time=[figures.shares_over_time(trace, begin, window.end) for trace in traces],
         accuracy=accuracy,

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import io
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import pytest
 
-from heterotrain.lab.pacing import Clock, Pacer
+from heterotrain.lab.pacing import Clock, Pacer, wait_to_join
 from heterotrain_core.lab.setups import SETUPS
 from heterotrain_core.lab.task import Kind, ModelName, Task
 from heterotrain_core.lab.trace import Step, read_trace
@@ -21,6 +21,13 @@ class Time:
     def pass_by(self, seconds: float) -> None:
         self.now += seconds
 
+    def end(self) -> None:
+        raise KilledError
+
+
+class KilledError(Exception):
+    """The process is killed here."""
+
 
 def task(setup: str, level: int) -> Task:
     return Task(
@@ -34,7 +41,7 @@ def run(
 ) -> list[Step]:
     """Steps of 50 samples each of which really takes `computes`, then 0.5 s of waiting for the others."""
     time, file = Time(), io.StringIO()
-    pacer = Pacer(task(setup, level), worker, file, Clock(lambda: time.now, time.pass_by))
+    pacer = Pacer(task(setup, level), worker, file, Clock(lambda: time.now, lambda: 0.0, time.pass_by, time.end))
     for _ in range(num_steps):
         pacer.begin(50)
         time.pass_by(computes * pacer.work)
@@ -75,3 +82,56 @@ def test_a_changed_speed_is_written_down_from_its_first_step_on() -> None:
 def test_at_level_3_a_slower_step_is_computed_again() -> None:
     found = run("step-change", 3, 0, num_steps=51, computes=0.1)
     assert [found[n].real for n in (49, 50)] == pytest.approx([0.1, 0.2])
+
+
+def test_cpu_time_is_told_apart_from_that_of_computing() -> None:
+    time, cpu, file = Time(), Time(), io.StringIO()
+    pacer = Pacer(task("equal", 2), 0, file, Clock(lambda: time.now, lambda: cpu.now, time.pass_by))
+    for _ in range(2):
+        cpu.pass_by(0.001)  # fetching the samples
+        pacer.begin(50)
+        cpu.pass_by(0.010)
+        pacer.hold()
+        cpu.pass_by(0.004)  # handing the gradient in
+        pacer.end()
+    for step in read_trace(file.getvalue()):
+        assert (step.cpu, step.computing_cpu) == pytest.approx((0.015, 0.010))
+
+
+def churn(file: io.StringIO, worker: int, num_steps: int) -> None:
+    time = Time()
+    pacer = Pacer(task("churn", 2), worker, file, Clock(lambda: time.now, lambda: 0.0, time.pass_by, time.end))
+    for _ in range(num_steps):
+        pacer.begin(50)
+        pacer.hold()
+        pacer.end()
+
+
+def test_a_worker_is_killed_once_and_its_trace_says_when_it_is_away() -> None:
+    file = io.StringIO()
+    with pytest.raises(KilledError):
+        churn(file, 3, 31)
+    assert [step.factor for step in read_trace(file.getvalue())] == [1] * 30 + [0]
+    churn(file, 3, 40)
+    assert [step.factor for step in read_trace(file.getvalue())] == [1] * 30 + [0, 0] + [1] * 40
+
+
+def test_only_the_worker_of_the_set_up_is_killed() -> None:
+    file = io.StringIO()
+    churn(file, 2, 40)
+    assert len(read_trace(file.getvalue())) == 40
+
+
+def test_a_worker_that_comes_back_waits_for_its_time(tmp_path: Path) -> None:
+    told = replace(task("churn", 2), folder=tmp_path)
+    told.trace(0).write_text(Step(0, 1, 50, 0.1, 0.2, 1).line() * 58)
+
+    def another_step(_: float) -> None:
+        with told.trace(0).open("a") as file:
+            file.write(Step(0, 1, 50, 0.1, 0.2, 1).line())
+
+    wait_to_join(told, 3, another_step)
+    assert len(told.trace(0).read_text().splitlines()) == 58, "it has not been killed yet: it joins at once"
+    told.trace(3).write_text("")
+    wait_to_join(told, 3, another_step)
+    assert len(told.trace(0).read_text().splitlines()) == 60

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from heterotrain_core.lab.setups import SETUPS
 from heterotrain_core.lab.task import Kind, ModelName, Task
-from heterotrain_core.lab.trace import Step, Window, capability, common_begin, read_trace, samples_within
+from heterotrain_core.lab.trace import Step, Window, absent, capability, common_begin, read_trace, samples_within
 
 
 def steps(*ends: float, begin: float = 0.0, samples: int = 10, factors: tuple[int, ...] = ()) -> tuple[Step, ...]:
@@ -24,6 +25,15 @@ def steps(*ends: float, begin: float = 0.0, samples: int = 10, factors: tuple[in
 def test_a_trace_is_read_as_it_was_written() -> None:
     trace = steps(1.0, 2.5, 4.0, factors=(1, 2, 1))
     assert read_trace("".join(step.line() for step in trace)) == trace
+
+
+def test_a_worker_that_was_away_has_no_samples_and_no_capability_for_that_time() -> None:
+    back = tuple(replace(step, begin=step.begin + 4, end=step.end + 4) for step in steps(1.0, 2.0))
+    trace = (*steps(1.0, 2.0), absent(2.0), absent(4.0), *back)
+    assert samples_within(trace, Window(0, 6)) == pytest.approx(40)
+    assert samples_within(trace, Window(2, 4)) == 0
+    assert capability(trace, Window(0, 6)) == pytest.approx(4 / 6)
+    assert capability(trace, Window(2, 4)) == 0
 
 
 def test_a_line_that_is_still_being_written_is_left_out() -> None:

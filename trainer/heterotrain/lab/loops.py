@@ -23,7 +23,7 @@ from torch.autograd import backward
 import heterotrain
 from heterotrain.lab.data import Batch, Images, as_it_is
 from heterotrain.lab.models import make_model
-from heterotrain.lab.pacing import Pacer
+from heterotrain.lab.pacing import Pacer, wait_to_join
 from heterotrain.randomness import SampleOrder
 from heterotrain_core.lab.task import Task
 from heterotrain_core.types import SampleRange
@@ -37,6 +37,7 @@ REHEARSALS: Final = 7
 
 def in_job(task: Task, worker: int) -> None:
     """As a worker of a job."""
+    wait_to_join(task, worker)
     session = heterotrain.join(batch_size=task.batch, seed=task.seed)
     torch.manual_seed(task.seed)
     model, optimizer, loader = session.prepare(
@@ -44,7 +45,7 @@ def in_job(task: Task, worker: int) -> None:
         collate_fn=as_it_is, lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY,
     )  # fmt: skip
     snapshots = Snapshots(task, worker, model)
-    with task.trace(worker).open("w") as file:
+    with task.trace(worker).open("a") as file:
         pacer = Pacer(task, worker, file)
         for _ in session.epochs(EPOCHS):
             for images, labels in loader:
@@ -74,7 +75,7 @@ def under_ddp(task: Task, worker: int) -> None:
     with parallel.no_sync():
         reserve = 0.0 if task.level == 3 else _backward_seconds(parallel, next(batches))
     dist.barrier()
-    with task.trace(worker).open("w") as file:
+    with task.trace(worker).open("a") as file:
         pacer = Pacer(task, worker, file)
         for images, labels in batches:
             pacer.begin(len(labels))
@@ -93,7 +94,7 @@ def alone(task: Task, worker: int) -> None:
     """Gradients only, for this worker's speed without communication; until the process is ended."""
     torch.manual_seed(task.seed)
     model, data = make_model(task.model), Images(task.data, "train")
-    with task.trace(worker).open("w") as file:
+    with task.trace(worker).open("a") as file:
         pacer = Pacer(replace(task, setup=task.setup.undisturbed), worker, file)
         for images, labels in own_batches(task, worker, data):
             pacer.begin(len(labels))

