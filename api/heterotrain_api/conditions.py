@@ -74,6 +74,8 @@ class Reason(StrEnum):
     SHARES_DIFFER = "SharesDiffer"
     STRAGGLER = "Straggler"
     NO_STRAGGLER = "NoStraggler"
+    STRAGGLER_REPLACED = "StragglerReplaced"
+    ESCALATION_EXHAUSTED = "EscalationExhausted"
     METRICS_COMPLETE = "MetricsComplete"
     METRICS_LOST = "MetricsLost"
     ADAPTATION_OFF = "AdaptationOff"
@@ -210,6 +212,16 @@ REASONS: Final[dict[Reason, ReasonDoc]] = {
         "Lower batch.min of its group, find out what slows its node down, or drain it.",
     ),
     Reason.NO_STRAGGLER: ReasonDoc("No worker holds the others up.", ""),
+    Reason.STRAGGLER_REPLACED: ReasonDoc(
+        "The pod of a worker that holds the others up is deleted and made again, if it can be on another node"
+        " (spec.adaptation.escalation).",
+        "The message says why it was slow.",
+    ),
+    Reason.ESCALATION_EXHAUSTED: ReasonDoc(
+        "All that spec.adaptation.escalation names was tried against a worker that holds the others up; training goes"
+        " on.",
+        "Find out what slows its node down, drain the worker, or lower batch.min of its group.",
+    ),
     Reason.METRICS_COMPLETE: ReasonDoc("The steps of all workers are told.", ""),
     Reason.METRICS_LOST: ReasonDoc(
         "The steps of a worker are not told, or the times mean nothing: its share stays, then start shares hold.",

@@ -13,10 +13,14 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import AwareDatetime, Field, PlainSerializer
 
-from heterotrain_api.fields import INT32_MAX, Count, Message, Resource, keyed_by, without_empty
+from heterotrain_api.fields import ATOMIC, INT32_MAX, Count, Message, Resource, keyed_by, without_empty
 
 MAX_RESTARTS: Final = 400
 """Places of a job, at most."""
+MAX_DECISIONS: Final = 12
+"""Entries that `HeteroTrainJobStatus.decisions` keeps, the newest ones."""
+MAX_RECORD: Final = 8192
+"""Characters of `AdaptationDecision.record`."""
 MAX_REQUESTS: Final = 16
 """Answers that `HeteroTrainJobStatus.requests` keeps, the newest ones."""
 
@@ -105,6 +109,10 @@ class Efficiency(Resource):
     """Speed of the job in percent of the sum of the workers' own speeds. 100: nobody ever waits; what is missing goes
     into waiting for others, transfers and updates.
     """
+    idle_percent: Percent = 0
+    """Part of their time that workers wait for others and for transfers, on average, in percent."""
+    imbalance_percent: Percent = 0
+    """How much less time the fastest worker computes in a round than the slowest, in percent of the slowest's."""
 
 
 class PlanStatus(Resource):
@@ -237,6 +245,19 @@ class Recovery(Resource):
     """Version of the newest whole checkpoint; left out: none is known."""
 
 
+class AdaptationDecision(Resource):
+    """Something that the adaptation did, what came of it, or how it last found the shares."""
+
+    time: Time
+    """When it was decided."""
+    action: Annotated[str, Field(max_length=16)]
+    """What was done: Propose, RollBack, FallBack, Relax, Replace, GiveUp, Recommend, Answer or Keep."""
+    message: Message = ""
+    """Why, in words."""
+    record: Annotated[str, Field(max_length=MAX_RECORD)] = ""
+    """All that it rests on, as JSON: samples, speeds, findings, gain. heterotrain explain shows it."""
+
+
 class RequestAnswer(Resource):
     """What became of a request that a user wrote into an annotation of the job."""
 
@@ -281,6 +302,8 @@ class HeteroTrainJobStatus(Resource):
     """One row per worker, the first ones of a larger job."""
     reported: Annotated[tuple[ReportedValue, ...], Field(max_length=64, json_schema_extra=keyed_by("name"))] = ()
     """Newest values that the script reported."""
+    decisions: Annotated[tuple[AdaptationDecision, ...], Field(max_length=MAX_DECISIONS, json_schema_extra=ATOMIC)] = ()
+    """What the adaptation decided lately, the newest last."""
     model: Model | None = None
     """The trained model, once it is saved."""
     failure: Failure | None = None

@@ -23,8 +23,10 @@ from heterotrain_operator.cluster.asking import Answered, AskingError, Wish, ask
 from heterotrain_operator.cluster.door import UserKube, api_words, connect_user, own_namespace
 from heterotrain_operator.cluster.logs import print_logs
 from heterotrain_operator.commands.errors import CommandError
+from heterotrain_operator.commands.explain import print_chain
 from heterotrain_operator.commands.place import Place
 from heterotrain_operator.errors import ApiError, ApiUnreachableError
+from heterotrain_operator.explain import records_of
 from heterotrain_operator.job.requests import command_request, plan_request
 from heterotrain_operator.local.progress import make_console
 from heterotrain_rpc import control_pb2
@@ -62,6 +64,16 @@ def set_plan(
     if not answer.accepted:
         raise CommandError(f"the plan was refused; nothing changed\n{answer.message}")
     typer.echo(answer.message)
+
+
+def explain(place: Place, name: str, generation: int | None, *, as_json: bool) -> None:
+    """``explain``: from what the job's status keeps of the decisions."""
+
+    async def work() -> Mapping[str, Any]:
+        async with _job(place, name) as (_, job):
+            return job
+
+    print_chain(records_of(words.status_of(_run(work()))), generation, as_json=as_json)
 
 
 def show_sync(place: Place, name: str, *, as_json: bool) -> None:

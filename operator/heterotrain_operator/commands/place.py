@@ -54,6 +54,9 @@ class Remote(Protocol):
     def show_sync(self, place: Place, name: str, *, as_json: bool) -> None:
         """``sync show``."""
 
+    def explain(self, place: Place, name: str, generation: int | None, *, as_json: bool) -> None:
+        """``explain``."""
+
     def set_sync(
         self, place: Place, name: str, change: Mapping[str, Any], *, reason: str, timeout_seconds: float
     ) -> None:

@@ -44,6 +44,8 @@ _BLOCKED: Final = frozenset(
         Reason.POD_DELETED,
     }
 )
+_ESCALATED: Final = {"Replace": Reason.STRAGGLER_REPLACED, "GiveUp": Reason.ESCALATION_EXHAUSTED}
+"""Decisions of the adaptation that no plan tells."""
 _NAMED: Final = 12
 """Workers or pods that an event names; of more the number is said."""
 
@@ -181,6 +183,10 @@ def _adaptation(view: View, new: HeteroTrainJobStatus) -> Iterator[JobEvent]:
         if now is None or was == (now.status is bad) or now.status is ConditionStatus.UNKNOWN:
             continue
         yield event(now.reason, now.message, warning=now.status is bad)
+    known = {(item.time, item.action) for item in view.status.decisions}
+    for item in new.decisions:
+        if item.action in _ESCALATED and (item.time, item.action) not in known:
+            yield event(_ESCALATED[item.action], item.message, warning=True)
     old, now = _pair(view, new, ConditionType.BALANCED)
     if now is not None and now.reason == Reason.PLAN_RECOMMENDED and (old is None or old.reason != now.reason):
         yield event(now.reason, now.message)

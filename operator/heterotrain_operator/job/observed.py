@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from heterotrain_api.contract import Role
 from heterotrain_core.adaptation.values import Decision
+from heterotrain_operator.adaptation import Told
 from heterotrain_rpc.control_pb2 import JobState
 
 
@@ -116,6 +117,8 @@ class Observed:
     """When pods were made lately, oldest first, by name in the job; as far as this operator remembers."""
     adaptation: Decision | None = None
     """The newest decision of the job's adaptation loop; `None`: none yet, or it is off."""
+    decisions: tuple[Told, ...] = ()
+    """What its adaptation loop has told lately, oldest first."""
     first_look: bool = False
     """Whether this operator has not seen the job before: what happened until now, nobody may have seen."""
     unreachable: Unreachable | None = None

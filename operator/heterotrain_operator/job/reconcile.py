@@ -107,6 +107,7 @@ class Reconciler:
             world = self._world
             memory.loop = JobLoop(
                 world.clock,
+                now=world.now,
                 facts=lambda place: world.node_fact(key.namespace, place.pod, place.node),
                 metrics=world.metrics,
                 cpu=world.cpu,

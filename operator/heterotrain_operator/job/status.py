@@ -111,6 +111,7 @@ def _seen(view: View, ready: Readiness) -> dict[str, Any]:
             "plan": figures.plan(state, old.plan),
             "synchronization": figures.synchronization(state, old.synchronization),
             "reported": figures.reported(state.reported),
+            "decisions": figures.decisions(view.observed.decisions, old.decisions),
             "last_event_sequence": max((event.sequence for event in state.events), default=old.last_event_sequence),
         }
     return update
