@@ -5,10 +5,13 @@ Shared by the local runner and the operator, so that both run the same loop (`he
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Final
+from datetime import datetime
+from typing import Any, Final, NamedTuple
 
 from heterotrain_api.v1alpha1 import Escalation, HeteroTrainJobSpec
 from heterotrain_core.adaptation.escalate import Step
@@ -163,6 +166,42 @@ def decision_document(decision: Decision, *, seconds: float) -> dict[str, Any]:
     if decision.verified is not None:
         document["verified"]["error"] = decision.verified.error
     return document
+
+
+class Told(NamedTuple):
+    """Something that the loop of a job on a cluster has told: a line of the record, and when."""
+
+    at: datetime
+    document: Mapping[str, Any]
+
+    @property
+    def is_look(self) -> bool:
+        """Whether nothing was done: the next look takes its place."""
+        return self.document["action"] in {"Keep", "Recommend"} and not self.document.get("verified")
+
+
+def brief(document: Mapping[str, Any], room: int) -> str:
+    """A line of the record in at most `room` characters of JSON: without it, of many workers those whose shares move.
+
+    Numbers have four digits. Empty if not even the decision without its workers finds room.
+    """
+    document = {key: _rounded(value) for key, value in document.items()}
+    workers = sorted(document.get("workers", ()), key=lambda row: -abs(row["wanted"] - row["applied"]))
+    for kept in range(len(workers), -1, -1):
+        if kept != len(workers):
+            document |= {"workers": workers[:kept], "workers_left_out": len(workers) - kept}
+        text = json.dumps(document, separators=(",", ":"))
+        if len(text) <= room:
+            return text
+    return ""
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.4g}") if math.isfinite(value) else 0.0
+    if isinstance(value, Mapping):
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def answer_document(answer: Answer, *, seconds: float) -> dict[str, Any]:

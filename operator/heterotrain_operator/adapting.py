@@ -8,13 +8,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
+from heterotrain_api.status import MAX_DECISIONS
 from heterotrain_core.adaptation.loop import State, step
 from heterotrain_core.adaptation.values import Action, Answer, Decision, Mode, NodeFact, Proposal
 from heterotrain_operator.adaptation import (
+    Told,
+    answer_document,
     answer_of,
     answer_words,
+    decision_document,
     gist,
     is_told,
     loop_settings,
@@ -54,12 +59,14 @@ class JobLoop:
         self,
         clock: Callable[[], float],
         *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
         facts: Facts = lambda _: None,
         metrics: Metrics | None = None,
         cpu: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """`cpu`: processor time of this thread in seconds, for what a look costs."""
         self._clock = clock
+        self._now = now
         self._facts = facts
         self._metrics = metrics
         self._cpu = cpu
@@ -72,6 +79,8 @@ class JobLoop:
         self._gist = ""
         self.decision: Decision | None = None
         """The newest one that says something; `None`: none yet, or the adaptation is off."""
+        self.told: tuple[Told, ...] = ()
+        """What the status is to tell, oldest first."""
 
     def follow(self, job: Mapping[str, Any], places: Mapping[str, PlaceSeen] | None = None) -> None:
         """Act by the manifest as it is now; what was learned of the workers stays. `places`: by worker."""
@@ -96,7 +105,7 @@ class JobLoop:
             return False
         answer, self._answer = self._answer, None
         if answer is not None:
-            self._told(name, answer)
+            self._tell_answer(name, answer, state.training_seconds)
         began = self._cpu()
         seen = observation_of(state, self._start_shares, answer=answer, nodes=self._nodes())
         self._state, decision = step(self._state, seen, self._clock())
@@ -108,6 +117,7 @@ class JobLoop:
         self.decision = decision
         if is_told(decision, self._gist):
             self._gist = gist(decision)
+            self._keep(decision_document(decision, seconds=state.training_seconds))
             level = logging.INFO if decision.action in _CHANGING or decision.verified is not None else logging.DEBUG
             logger.log(level, "Job %s: adaptation: %s.", name, decision.reason)
         if decision.proposal is not None:
@@ -118,7 +128,12 @@ class JobLoop:
         known = ((worker, self._facts(place)) for worker, place in self._places.items() if place.node)
         return {worker: fact for worker, fact in known if fact is not None}
 
-    def _told(self, name: str, answer: Answer) -> None:
+    def _keep(self, document: Mapping[str, Any]) -> None:
+        told = tuple(told for told in self.told if not told.is_look)
+        self.told = (*told, Told(self._now(), document))[-MAX_DECISIONS:]
+
+    def _tell_answer(self, name: str, answer: Answer, seconds: float) -> None:
+        self._keep(answer_document(answer, seconds=seconds))
         level = logging.WARNING if answer.refusals else logging.INFO
         logger.log(level, "Job %s: adaptation: %s.", name, answer_words(answer))
         if self._metrics is not None:

@@ -9,8 +9,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from heterotrain_api.status import HeteroTrainJobStatus
+
 Record = Mapping[str, Any]
-_PROPOSING: Final = frozenset({"Propose", "RollBack", "FallBack"})
+_PROPOSING: Final = frozenset({"Propose", "RollBack", "FallBack", "Relax"})
 
 
 class NothingToExplainError(LookupError):
@@ -24,6 +26,11 @@ def read_records(lines: Iterable[str]) -> list[Record]:
         if line.endswith("\n"):
             records.append(json.loads(line))
     return records
+
+
+def records_of(status: HeteroTrainJobStatus) -> list[Record]:
+    """What the status of a job on a cluster keeps of them: the newest ones."""
+    return [json.loads(decision.record) for decision in status.decisions if decision.record]
 
 
 def generations(records: Sequence[Record]) -> list[int]:
@@ -92,6 +99,8 @@ def _decision(record: Record) -> list[str]:
         f" {_ms(record['measured_seconds'])}), {_ms(record['predicted_seconds'])} with those wanted:"
         f" a gain of {record['gain']:.1%}, held against {record['band']:.1%}"
     )
+    if record.get("workers_left_out"):
+        lines.append(f"    and {record['workers_left_out']} more")
     if record.get("escalation"):
         lines.append(f"  escalation: {record['escalation']}")
     if record["advice"]:

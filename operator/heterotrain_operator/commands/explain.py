@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,8 @@ import typer
 from heterotrain_operator.commands.connect import find_job
 from heterotrain_operator.commands.errors import CommandError
 from heterotrain_operator.commands.jobs import FinishedJobArgument
-from heterotrain_operator.explain import NothingToExplainError, chain, read_records
+from heterotrain_operator.commands.place import ContextOption, NamespaceOption, Place, remote
+from heterotrain_operator.explain import NothingToExplainError, Record, chain, read_records
 from heterotrain_operator.explain import explain as explanation
 from heterotrain_operator.local.job_folder import DECISIONS_FILE
 
@@ -22,8 +24,17 @@ def explain(
         int | None, typer.Option(min=1, metavar="N", help="The plan of this number; without it the newest, and now.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the records as JSON.")] = False,
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
 ) -> None:
-    """Say why the shares of a local job are what they are: samples, speeds, findings, plan, answer, outcome."""
+    """Say why the shares of a job are what they are: samples, speeds, findings, plan, answer, outcome.
+
+    Of a job on a cluster: as far as its status keeps the decisions (the newest twelve).
+    """
+    place = Place(namespace, context)
+    if place.given:
+        remote().explain(place, job, generation, as_json=as_json)
+        return
     path = Path(find_job(job).entry.report) / DECISIONS_FILE
     if not path.exists():
         raise CommandError(
@@ -31,6 +42,11 @@ def explain(
         )
     with path.open() as file:
         records = read_records(file)
+    print_chain(records, generation, as_json=as_json)
+
+
+def print_chain(records: Sequence[Record], generation: int | None, *, as_json: bool) -> None:
+    """Print what belongs to a plan; raises `CommandError` if there is nothing."""
     try:
         found = chain(records, generation)
     except NothingToExplainError as error:

@@ -6,14 +6,18 @@ Everything is brought into the schema's bounds here: a status that the API serve
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Final
 
 from heterotrain_api.conditions import one_line
 from heterotrain_api.contract import Role
 from heterotrain_api.fields import INT32_MAX, SAFE_INT_MAX
 from heterotrain_api.status import (
+    MAX_DECISIONS,
+    MAX_RECORD,
     MAX_ROWS,
+    AdaptationDecision,
     Efficiency,
     PlanStatus,
     Progress,
@@ -24,6 +28,7 @@ from heterotrain_api.status import (
 )
 from heterotrain_core.sync_settings import from_fields
 from heterotrain_core.synchronization import describe
+from heterotrain_operator.adaptation import Told, brief
 from heterotrain_operator.job.diagnosis import Readiness
 from heterotrain_operator.job.failures import fills
 from heterotrain_operator.job.slots import Slot
@@ -69,7 +74,48 @@ def efficiency(state: control_pb2.JobState, old: Efficiency) -> Efficiency:
         samples_per_second=count(reached),
         ideal_samples_per_second=count(ideal),
         percent_of_ideal=count(100 * reached / ideal, 1000) if ideal > 0 else 0,
+        idle_percent=count(100 * _idle(state), 1000),
+        imbalance_percent=count(100 * _imbalance(state), 1000),
     )
+
+
+def _timed(state: control_pb2.JobState) -> list[control_pb2.WorkerState]:
+    training = control_pb2.WORKER_PHASE_TRAINING
+    return [w for w in state.workers if w.phase == training and w.step_seconds > 0 and w.compute_seconds > 0]
+
+
+def _idle(state: control_pb2.JobState) -> float:
+    """Mean part of the steps that is neither computing nor pushing (algorithms.md 4.2)."""
+    waits = [1 - (w.compute_seconds + w.data_seconds + w.push_seconds) / w.step_seconds for w in _timed(state)]
+    return max(0.0, fmean(waits)) if waits else 0.0
+
+
+def _imbalance(state: control_pb2.JobState) -> float:
+    """(largest - smallest) / largest of the workers' compute times (algorithms.md 4.2)."""
+    times = [w.compute_seconds + w.data_seconds for w in _timed(state)]
+    return (max(times) - min(times)) / max(times) if times else 0.0
+
+
+def decisions(told: Sequence[Told], old: Sequence[AdaptationDecision]) -> tuple[AdaptationDecision, ...]:
+    """What the adaptation did lately, and its newest look. What an operator before this one has told stays."""
+    new = [
+        AdaptationDecision(
+            time=item.at.replace(microsecond=0),
+            action=item.document["action"],
+            message=one_line(str(item.document["reason"])),
+            record=brief(item.document, MAX_RECORD),
+        )
+        for item in told
+    ]
+    if not new:
+        return tuple(old)
+    known = {(item.time, item.action, item.message) for item in new}
+    kept = [item for item in old if (item.time, item.action, item.message) not in known and not _is_look(item)]
+    return tuple([*kept, *new][-MAX_DECISIONS:])
+
+
+def _is_look(item: AdaptationDecision) -> bool:
+    return item.action in {"Keep", "Recommend"} and '"verified":{' not in item.record
 
 
 def is_in_force(state: control_pb2.JobState) -> bool:
