@@ -44,7 +44,7 @@ def test_example_trains_to_its_end(name: str, started: dict[str, Document], shar
     # Whatever the adaptation made of the start shares, they add up and keep to what the manifest allows.
     assert sum(row["share"] for row in rows) == spec["globalBatchSize"]
     for row, (worker, group) in zip(rows, groups, strict=True):
-        assert group["batch"]["min"] <= row["share"] <= group["batch"]["max"], worker
+        assert group["batch"]["min"] <= row["share"] <= group["batch"].get("max", spec["globalBatchSize"]), worker
     assert job.status["attempt"] == 1, "a pod was made again"
 
     events = shared_namespace.events(job)
