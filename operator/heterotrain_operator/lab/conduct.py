@@ -14,7 +14,7 @@ from heterotrain_operator.lab.figures import best_share
 from heterotrain_operator.lab.measure import SINGLE_SECONDS, Lab, measure_run, measure_speeds
 from heterotrain_operator.lab.plots import draw
 from heterotrain_operator.lab.processes import RunFailedError
-from heterotrain_operator.lab.quota import quota_groups
+from heterotrain_operator.lab.quota import own_controller, quota_groups
 from heterotrain_operator.lab.variants import Variant
 
 DOCUMENT_FILE: Final = "lab.json"
@@ -31,7 +31,8 @@ def conduct(
     """
     speeds: list[Speeds] = []
     runs: list[RunFigures | Failed] = []
-    with quota_groups(lab.setup.quotas, name) if lab.level == 3 else nullcontext(()) as groups:
+    quotas = quota_groups(own_controller(), lab.setup.quotas, name) if lab.level == 3 else nullcontext(())
+    with quotas as groups:
         lab = replace(lab, groups=groups)
         for seed in range(seeds):
             say(f"seed {seed}: speeds without communication")

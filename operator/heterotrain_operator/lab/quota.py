@@ -59,15 +59,21 @@ def _below(mount: str, path: str) -> Path:
     return folder if folder.is_dir() else Path(mount)
 
 
+def own_controller(proc: Path = Path("/proc/self")) -> Controller:
+    """That of this process. Raises `NoQuotasError`."""
+    files = proc / "mounts", proc / "cgroup"
+    controller = find_controller(*(f.read_text() for f in files)) if all(f.exists() for f in files) else None
+    if controller is None:
+        raise NoQuotasError("level 3 needs control groups with the CPU controller, and none are mounted; use --level 2")
+    return controller
+
+
 @contextmanager
-def quota_groups(cores: Sequence[float], name: str) -> Iterator[tuple[Path, ...]]:
+def quota_groups(controller: Controller, cores: Sequence[float], name: str) -> Iterator[tuple[Path, ...]]:
     """A control group for each quota, named after `name`; gives their ``cgroup.procs`` files, which take process ids.
 
     On leaving the groups are taken away; all their processes must have ended. Raises `NoQuotasError`.
     """
-    controller = find_controller(Path("/proc/self/mounts").read_text(), Path("/proc/self/cgroup").read_text())
-    if controller is None:
-        raise NoQuotasError("level 3 needs control groups with the CPU controller, and none are mounted; use --level 2")
     made: list[Path] = []
     try:
         _make(controller, cores, name, made)

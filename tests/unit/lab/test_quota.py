@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from heterotrain_operator.lab.quota import Controller, find_controller
+from heterotrain_operator.lab.quota import Controller, NoQuotasError, find_controller, own_controller, quota_groups
 
 
 def lines(*rows: str) -> str:
@@ -54,3 +54,18 @@ def test_no_controller(mounts: str, groups: str) -> None:
 )
 def test_what_is_written_for_a_quota(version: int, cores: float, want: dict[str, str]) -> None:
     assert Controller(version, Path("/x")).settings(cores) == want
+
+
+def test_without_control_groups_level_3_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NoQuotasError, match="none are mounted; use --level 2"):
+        own_controller(tmp_path)
+
+
+def test_a_group_without_the_cpu_controller_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.controllers").write_text("memory pids")
+    with (
+        pytest.raises(NoQuotasError, match=r"the CPU controller is not enabled for it; .*, or use --level 2"),
+        quota_groups(Controller(2, tmp_path), [0.5], "lab"),
+    ):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["cgroup.controllers"]
