@@ -73,7 +73,7 @@ def sequence_after(log: EventLog, cursor: str) -> int:
         raise invalid_field("since", "is no cursor that this server gave: give 0 for all events that are kept")
     if sequence < log.first - 1:
         raise gone("events after this cursor are kept no longer")
-    found = log.since(sequence - 1, 1)
+    found = log.since(sequence - 1, 1) if sequence <= log.last else []
     if sequence > log.last or (found and found[0].sequence == sequence and found[0].event.time != moment):
         raise gone("this cursor is of another time: the server was started anew without a history")
     return sequence

@@ -19,6 +19,8 @@ KEEP_ALIVE_SECONDS: Final = 30
 RELOAD_SECONDS: Final = 10.0
 """Between looks whether there is a new certificate."""
 MAX_HEADER_BYTES: Final = 65_536
+UNREAD_SECONDS: Final = 30.0
+"""That a client may leave unread what was sent; then its connection is gone. Else it would be held for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ def bind(host: str, port: int) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; connections inherit it
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNREAD_SECONDS * 1000))
         listener.bind((host, port))
         listener.listen(128)
         listener.setblocking(False)

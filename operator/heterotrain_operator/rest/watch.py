@@ -35,6 +35,8 @@ RECHECK_SECONDS: Final = 10.0
 """Between looks whether the caller may still see what they see."""
 SEND_SECONDS: Final = 20.0
 """That a client may take to read what was sent."""
+HANG_UP_SECONDS: Final = 60.0
+"""After that, in which the connection of a client that does not read ends (`server.UNREAD_SECONDS`)."""
 EVENTS_AT_A_TIME: Final = 200
 RETRY: Final = b"retry: 2000\n\n"
 KEEP_ALIVE: Final = b": still here\n\n"
@@ -185,14 +187,20 @@ class WatchResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
-        async with self._slots, asyncio.TaskGroup() as group:
+        async with asyncio.TaskGroup() as group:
             hanging_up = group.create_task(_hang_up(receive))
-            sending = group.create_task(self._send_all(send))
-            await asyncio.wait([hanging_up, sending], return_when=asyncio.FIRST_COMPLETED)
+            async with self._slots:
+                sending = group.create_task(self._send_all(send))
+                await asyncio.wait([hanging_up, sending], return_when=asyncio.FIRST_COMPLETED)
+                sending.cancel()
+                await asyncio.wait([sending])
+            if not sending.cancelled() and sending.exception() is None and not sending.result():
+                # There is no way to end a response that is not read but to wait for its connection to end.
+                await asyncio.wait([hanging_up], timeout=HANG_UP_SECONDS)
             hanging_up.cancel()
-            sending.cancel()
 
-    async def _send_all(self, send: Send) -> None:
+    async def _send_all(self, send: Send) -> bool:
+        """Whether the client was there to the end."""
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         try:
             async with aclosing(self._watch.frames()) as frames:
@@ -204,6 +212,8 @@ class WatchResponse(Response):
             await _send(send, b"", more=False)
         except TimeoutError:
             logger.info("A watch stream ends: its client has not read for %g s.", SEND_SECONDS)
+            return False
+        return True
 
 
 async def _send(send: Send, chunk: bytes, *, more: bool) -> None:
