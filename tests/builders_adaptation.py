@@ -37,6 +37,7 @@ class SimulatedWorker:
     records: deque[StepRecord] = field(default_factory=lambda: deque(maxlen=20))
     done: int = 0
     node: NodeFact | None = None
+    irreplaceable: str = ""
     behind: float = 0.0
     """Seconds since it began its iteration, if rounds do not wait for it."""
 
@@ -129,6 +130,7 @@ class Simulation:
                     Bounds(w.minimum, w.maximum),
                     () if w.silent else tuple(w.records),
                     w.node,
+                    w.irreplaceable,
                 )
                 for w in self.workers
             ),

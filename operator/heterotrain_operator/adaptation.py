@@ -70,16 +70,21 @@ def observation_of(
     *,
     answer: Answer | None = None,
     nodes: Mapping[str, NodeFact] | None = None,
+    irreplaceable: Mapping[str, str] | None = None,
 ) -> Observation:
-    """What the loop is told by a state. `nodes`: what is known of the machine below each worker, by worker."""
+    """What the loop is told by a state. By worker: `nodes`: what is known of the machine below it; `irreplaceable`:
+    why it cannot be replaced.
+    """
     shares = {share.worker: share.samples for share in state.plan.shares}
-    facts = nodes or {}
+    facts, fixed = nodes or {}, irreplaceable or {}
     return Observation(
         training=state.phase == control_pb2.PHASE_TRAINING,
         version=state.version,
         generation=state.plan.generation,
         effective_round=state.plan.effective_round,
-        workers=tuple(_worker(worker, shares, facts.get(worker.name)) for worker in state.workers),
+        workers=tuple(
+            _worker(worker, shares, facts.get(worker.name), fixed.get(worker.name, "")) for worker in state.workers
+        ),
         start_shares=start_shares,
         answer=answer,
         synchronization=_synchronization(state),
@@ -96,7 +101,9 @@ def _synchronization(state: control_pb2.JobState) -> Synchronization | None:
         return None
 
 
-def _worker(worker: control_pb2.WorkerState, shares: Mapping[str, int], node: NodeFact | None) -> WorkerSeen:
+def _worker(
+    worker: control_pb2.WorkerState, shares: Mapping[str, int], node: NodeFact | None, irreplaceable: str
+) -> WorkerSeen:
     return WorkerSeen(
         name=worker.name,
         # A drained worker still computes what it was granted, and has no share in the plan any more.
@@ -105,6 +112,7 @@ def _worker(worker: control_pb2.WorkerState, shares: Mapping[str, int], node: No
         bounds=Bounds(worker.share_minimum, worker.share_maximum),
         records=tuple(map(_record, worker.recent)),
         node=node,
+        irreplaceable=irreplaceable,
     )
 
 
@@ -166,6 +174,13 @@ def decision_document(decision: Decision, *, seconds: float) -> dict[str, Any]:
     if decision.verified is not None:
         document["verified"]["error"] = decision.verified.error
     return document
+
+
+class PlaceSeen(NamedTuple):
+    """Where a worker runs."""
+
+    pod: str
+    node: str
 
 
 class Told(NamedTuple):

@@ -9,12 +9,14 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from heterotrain_api.status import MAX_DECISIONS
+from heterotrain_core.adaptation.escalate import Step
 from heterotrain_core.adaptation.loop import State, step
 from heterotrain_core.adaptation.values import Action, Answer, Decision, Mode, NodeFact, Proposal
 from heterotrain_operator.adaptation import (
+    PlaceSeen,
     Told,
     answer_document,
     answer_of,
@@ -39,13 +41,6 @@ Propose = Callable[[control_pb2.Plan, Callable[[control_pb2.PlanVerdict | str], 
 _CHANGING: Final = frozenset(
     {Action.PROPOSE, Action.RECOMMEND, Action.ROLL_BACK, Action.FALL_BACK, Action.RELAX, Action.REPLACE, Action.GIVE_UP}
 )
-
-
-class PlaceSeen(NamedTuple):
-    """Where a worker runs."""
-
-    pod: str
-    node: str
 
 
 Facts = Callable[[PlaceSeen], NodeFact | None]
@@ -74,6 +69,9 @@ class JobLoop:
         """`None`: no manifest that can be read."""
         self._start_shares: Mapping[str, int] = {}
         self._places: Mapping[str, PlaceSeen] = {}
+        self._irreplaceable: Mapping[str, str] = {}
+        self.replacing: dict[str, PlaceSeen] = {}
+        """Workers that are to be made again elsewhere, with where they run."""
         self._generation: int | None = None
         self._answer: Answer | None = None
         self._gist = ""
@@ -82,10 +80,19 @@ class JobLoop:
         self.told: tuple[Told, ...] = ()
         """What the status is to tell, oldest first."""
 
-    def follow(self, job: Mapping[str, Any], places: Mapping[str, PlaceSeen] | None = None) -> None:
-        """Act by the manifest as it is now; what was learned of the workers stays. `places`: by worker."""
-        if places is not None:
-            self._places = places
+    @property
+    def may_replace(self) -> bool:
+        """Whether the manifest lets it ask for another pod in a worker's place."""
+        return self._state is not None and Step.REPLACE in self._state.settings.escalation
+
+    def place(self, places: Mapping[str, PlaceSeen], irreplaceable: Mapping[str, str]) -> None:
+        """Where the workers run, and which cannot be replaced and why, both by worker."""
+        self._places, self._irreplaceable = places, irreplaceable
+        # One that runs elsewhere has been replaced.
+        self.replacing = {name: old for name, old in self.replacing.items() if places.get(name) in {None, old}}
+
+    def follow(self, job: Mapping[str, Any]) -> None:
+        """Act by the manifest as it is now; what was learned of the workers stays."""
         generation = job["metadata"].get("generation") or 0
         if generation == self._generation:
             return
@@ -93,7 +100,7 @@ class JobLoop:
         parsed, faults = read_spec(job)
         if parsed is None or faults:
             return  # what runs goes on as before; the pass says what is wrong
-        settings = loop_settings(parsed.spec, no_replacing="the operator replaces no pods so far")
+        settings = loop_settings(parsed.spec)
         self._state = State(settings) if self._state is None else replace(self._state, settings=settings)
         self._start_shares = {worker.name: worker.share for worker in worker_configs(parsed.spec)}
         if settings.mode is Mode.OFF:
@@ -107,7 +114,9 @@ class JobLoop:
         if answer is not None:
             self._tell_answer(name, answer, state.training_seconds)
         began = self._cpu()
-        seen = observation_of(state, self._start_shares, answer=answer, nodes=self._nodes())
+        seen = observation_of(
+            state, self._start_shares, answer=answer, nodes=self._nodes(), irreplaceable=self._irreplaceable
+        )
         self._state, decision = step(self._state, seen, self._clock())
         if self._metrics is not None:
             self._metrics.looked(decision, self._cpu() - began)
@@ -120,6 +129,8 @@ class JobLoop:
             self._keep(decision_document(decision, seconds=state.training_seconds))
             level = logging.INFO if decision.action in _CHANGING or decision.verified is not None else logging.DEBUG
             logger.log(level, "Job %s: adaptation: %s.", name, decision.reason)
+        if decision.replace in self._places:
+            self.replacing[decision.replace] = self._places[decision.replace]
         if decision.proposal is not None:
             self._propose(decision.proposal, propose)
         return news

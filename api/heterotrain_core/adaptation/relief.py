@@ -23,7 +23,7 @@ def relieve(
         return state, replace(decision, escalation=f"{state.ladder.replaced} is being replaced")
     if not window or now < state.wait_until:
         return state, replace(decision, escalation=_standing(state, weighed))
-    before, means = state.ladder, means_of(state.settings, seen.synchronization)
+    before, means = state.ladder, _means(state, seen, weighed.signs.straggler)
     ladder, measure = climb(before, state.settings.escalation, weighed.signs, means)
     if measure.bound is not None and seen.synchronization is not None:
         wanted = with_bound(seen.synchronization, measure.bound)
@@ -51,6 +51,12 @@ def _action(state: State, measure: Measure, *, gives_up: bool) -> Action:
     if measure.replace:
         return Action.REPLACE if state.settings.mode is Mode.APPLY else Action.RECOMMEND
     return Action.GIVE_UP if gives_up else Action.KEEP
+
+
+def _means(state: State, seen: Observation, straggler: str) -> Means:
+    own = next((worker.irreplaceable for worker in seen.workers if worker.name == straggler), "")
+    means = means_of(state.settings, seen.synchronization)
+    return means._replace(no_replacing=means.no_replacing or own)
 
 
 def means_of(settings: Settings, synchronization: Synchronization | None) -> Means:

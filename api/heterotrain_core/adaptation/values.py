@@ -62,6 +62,8 @@ class NodeFact:
     """Part of the time in which the worker's CPU quota held it up."""
     capability_cores: float | None = None
     """Cores of it that a trainer can count on now."""
+    training_speed: float | None = None
+    """What a worker does there, relative to other nodes, by a rule of the user's; for the shares before any step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,8 @@ class WorkerSeen:
     records: tuple[StepRecord, ...] = ()
     """Its last iterations, oldest first; those told before are passed over."""
     node: NodeFact | None = None
+    irreplaceable: str = ""
+    """Why it cannot be replaced; empty: nothing of its own is against it."""
 
 
 @dataclass(frozen=True, slots=True)

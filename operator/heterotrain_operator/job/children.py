@@ -97,7 +97,9 @@ def highest_attempt(view: View) -> int:
 
 def _make(view: View, slot: Slot) -> MakePod:
     assert view.job is not None  # noqa: S101  # callers look at `faults` first
-    return MakePod(slot.name, manifests.pod(view.context, view.job, slot, next_attempt(view, slot)))
+    place = view.observed.replacing.get(slot.name)
+    avoid = "" if place is None else place.node
+    return MakePod(slot.name, manifests.pod(view.context, view.job, slot, next_attempt(view, slot), avoid=avoid))
 
 
 def _service(view: View) -> ApplyService | None:

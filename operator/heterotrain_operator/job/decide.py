@@ -21,6 +21,7 @@ from heterotrain_operator.job.judge import End, Verdict, Wait, judge
 from heterotrain_operator.job.losses import away_until
 from heterotrain_operator.job.observed import Observed
 from heterotrain_operator.job.recovery import has_news
+from heterotrain_operator.job.replacing import removals
 from heterotrain_operator.job.requests import Desk, accepted, closed, desk
 from heterotrain_operator.job.settings import JobSettings
 from heterotrain_operator.job.status import active_status, due_at, final_status, is_changed, is_due
@@ -77,7 +78,7 @@ def _going_on(view: View, found: Desk, verdict: Verdict) -> Decision:
         secret=made.secret,
         service=made.service,
         make=made.make,
-        delete=made.delete,
+        delete=(*made.delete, *(() if blocked or isinstance(verdict, Wait) else removals(view))),
         requests=found.send if view.connected else (),
         status=status.to_document() if write else None,
         events=events if write else (),

@@ -150,6 +150,13 @@ def _ended(pod: PodSeen | None) -> datetime | None:
     return None if end is None else end.finished_at
 
 
+def cannot_restart(view: View, slot: Slot) -> str:
+    """Why a pod of this place could not be started again if it were lost now; empty: it could."""
+    if not view.began:
+        return "training has not begun"
+    return _obstacle(view, slot)
+
+
 def _obstacle(view: View, slot: Slot) -> str:
     assert view.job is not None  # noqa: S101  # the caller has looked
     by_manifest = obstacle(view.job.spec, slot)

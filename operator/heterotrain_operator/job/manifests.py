@@ -17,6 +17,7 @@ from heterotrain_operator.job.names import (
     shard_addresses,
     slot_pod_name,
 )
+from heterotrain_operator.job.placement import elsewhere
 from heterotrain_operator.job.podspec import pod_spec
 from heterotrain_operator.job.slots import COORDINATOR_SLOT, Slot
 from heterotrain_operator.job.template import pod_parts
@@ -25,8 +26,8 @@ from heterotrain_operator.job.trainer_config import trainer_config
 Manifest = dict[str, Any]
 
 
-def pod(context: PodContext, job: HeteroTrainJob, slot: Slot, attempt: int) -> Manifest:
-    """The pod that fills `slot`, as it is sent to the API server."""
+def pod(context: PodContext, job: HeteroTrainJob, slot: Slot, attempt: int, *, avoid: str = "") -> Manifest:
+    """The pod that fills `slot`, as it is sent to the API server. `avoid`: node that it had better not run on."""
     metadata, _ = pod_parts(context.template(slot))
     annotations = {"kubectl.kubernetes.io/default-container": Container.TRAINER, **metadata.get("annotations", {})}
     if slot == COORDINATOR_SLOT:
@@ -41,7 +42,7 @@ def pod(context: PodContext, job: HeteroTrainJob, slot: Slot, attempt: int) -> M
             "annotations": annotations,
             "ownerReferences": [owner_reference(context.job, context.uid)],
         },
-        "spec": pod_spec(context, slot),
+        "spec": elsewhere(pod_spec(context, slot), avoid),
     }
 
 

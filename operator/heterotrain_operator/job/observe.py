@@ -77,6 +77,7 @@ async def observe(
         answers=memory.answers,
         made=dict(memory.made),
         adaptation=memory.loop.decision if memory.loop is not None else None,
+        replacing=dict(memory.loop.replacing) if memory.loop is not None else {},
         decisions=memory.loop.told if memory.loop is not None else (),
         unreachable=coordinators.unreachable(uid),
         first_look=not memory.looked,

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from heterotrain_api.contract import Role
 from heterotrain_core.adaptation.values import Decision
-from heterotrain_operator.adaptation import Told
+from heterotrain_operator.adaptation import PlaceSeen, Told
 from heterotrain_rpc.control_pb2 import JobState
 
 
@@ -117,6 +117,8 @@ class Observed:
     """When pods were made lately, oldest first, by name in the job; as far as this operator remembers."""
     adaptation: Decision | None = None
     """The newest decision of the job's adaptation loop; `None`: none yet, or it is off."""
+    replacing: Mapping[str, PlaceSeen] = field(default_factory=dict)
+    """Workers whose pods the adaptation wants to be made again elsewhere, by name in the job, with where they run."""
     decisions: tuple[Told, ...] = ()
     """What its adaptation loop has told lately, oldest first."""
     first_look: bool = False

@@ -10,7 +10,8 @@ from datetime import datetime, timedelta
 
 from heterotrain_api.contract import Role
 from heterotrain_core.adaptation.values import NodeFact
-from heterotrain_operator.adapting import JobLoop, PlaceSeen
+from heterotrain_operator.adaptation import PlaceSeen
+from heterotrain_operator.adapting import JobLoop
 from heterotrain_operator.job.carry_out import Outcome, Request, Tools, carry_out
 from heterotrain_operator.job.decision import Decision
 from heterotrain_operator.job.event_log import EventLog
@@ -18,6 +19,7 @@ from heterotrain_operator.job.memory import JobKey, Memory, worth_saying
 from heterotrain_operator.job.names import secret_name
 from heterotrain_operator.job.observe import observe
 from heterotrain_operator.job.observed import Observed
+from heterotrain_operator.job.replacing import irreplaceable
 from heterotrain_operator.job.secret import BrokenSecretError, operator_credentials
 from heterotrain_operator.job.settings import JobSettings
 from heterotrain_operator.job.slots import Slot, is_gone
@@ -80,7 +82,9 @@ class Reconciler:
             return Pass(gone=True)
         memory = self._memory(key, observed.job["metadata"]["uid"])
         if memory.loop is not None:
-            memory.loop.follow(observed.job, _places(observed))
+            memory.loop.follow(observed.job)
+            fixed = irreplaceable(observed, world.job_settings, now) if memory.loop.may_replace else {}
+            memory.loop.place(_places(observed), fixed)
         decision = world.decide(observed, world.job_settings, now)
         self._explain(key, decision)
         self._keep_link(key, memory, observed)

@@ -115,7 +115,8 @@ def test_a_slow_worker_is_told_with_what_its_node_does() -> None:
     busy = {"fashion-cpu-1-1": NodeFact("x", others_busy=0.93)}
     loop = JobLoop(lambda: float(next(times)), facts=lambda place: busy.get(place.pod))
     places = {"cpu-0": PlaceSeen("fashion-cpu-0-1", "y"), "cpu-1": PlaceSeen("fashion-cpu-1-1", "x")}
-    loop.follow(job(workers=[make_group(replicas=2, batch={"min": 10})]), places)
+    loop.follow(job(workers=[make_group(replicas=2, batch={"min": 10})]))
+    loop.place(places, {})
 
     for version in range(3, 15):
         said = state(version, 30, 10)
@@ -147,3 +148,34 @@ def test_looks_decisions_and_answers_are_counted() -> None:
     assert (value("looks_total"), value("cpu_seconds_total")) == (3, 3)
     assert value("decisions_total", action="Propose") == 1
     assert value("answers_total", verdict="agreed") == 1
+
+
+def test_a_worker_that_is_replaced_is_remembered_until_it_runs_elsewhere() -> None:
+    times = iter(range(0, 3000, 6))
+    loop = JobLoop(lambda: float(next(times)))
+    old, new = PlaceSeen("fashion-cpu-1-1", "x"), PlaceSeen("fashion-cpu-1-2", "y")
+    others = {"cpu-0": PlaceSeen("fashion-cpu-0-1", "y")}
+    loop.follow(
+        job(workers=[make_group(replicas=2, batch={"min": 10})], adaptation={"escalation": ["Rebalance", "Replace"]})
+    )
+    assert loop.may_replace
+    loop.place({**others, "cpu-1": old}, {})
+    for version in range(3, 20):
+        said = state(version, 30, 10)
+        said.workers[1].share_minimum = 10
+        for worker in said.workers:
+            for record in worker.recent:
+                record.step_seconds = 2.0
+        for record in said.workers[1].recent:
+            record.compute_seconds = 2.0
+        loop.take("ml/fashion", said, Asked())
+        if loop.replacing:
+            break
+
+    asked = dict(loop.replacing)
+    loop.place(others, {})
+    gone = dict(loop.replacing)
+    loop.place({**others, "cpu-1": new}, {})
+
+    assert asked == gone == {"cpu-1": old}
+    assert loop.replacing == {}

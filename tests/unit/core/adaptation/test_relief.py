@@ -139,3 +139,14 @@ def test_only_the_bound_changes() -> None:
     assert with_bound(before, 4) == Delay(window_seconds=0.2, staleness_bound=4, delay_compensation=0.5)
     assert with_bound(Ssp(2), 5) == Ssp(5)
     assert with_bound(BSP, 5) == BSP
+
+
+def test_a_worker_that_cannot_be_replaced_is_given_up_with_its_own_reason() -> None:
+    job = job_with(slow_from_60_to_300, no_replacing="")
+    job.workers[0].irreplaceable = "w0 cannot be replaced: it was started again 3 times before"
+
+    job.run(200)
+
+    (given_up,) = words(job, Action.GIVE_UP)
+    assert "w0 cannot be replaced: it was started again 3 times before" in given_up
+    assert job.replaced == []
