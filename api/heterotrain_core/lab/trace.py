@@ -24,7 +24,7 @@ class Step:
     cpu: float = 0.0
     """CPU time of the whole process since the step before ended."""
     computing_cpu: float = 0.0
-    """The part of it in computing the gradient (for DDP: forward only)."""
+    """The part of it in computing the gradient; under DDP with what it sends meanwhile."""
 
     def line(self) -> str:
         """As in the file."""

@@ -35,7 +35,7 @@ class RunFigures:
     shares: tuple[int, ...]
     """At the end."""
     cpu_beside_computing: Sequence[float] = ()
-    """Seconds a step by worker, median; DDP: everything but forward."""
+    """Seconds a step by worker, median; DDP: with its optimizer, at level 3 without what overlaps backward."""
     throughput: Sequence[tuple[float, float]] = ()
     shares_over_time: Sequence[Sequence[tuple[float, int]]] = ()
     accuracy: Sequence[tuple[float, float]] = ()

@@ -36,16 +36,14 @@ def task(setup: str, level: int) -> Task:
     )  # fmt: skip
 
 
-def run(
-    setup: str, level: int, worker: int, *, num_steps: int = 1, computes: float = 0.01, reserve: float = 0.0
-) -> list[Step]:
+def run(setup: str, level: int, worker: int, *, num_steps: int = 1, computes: float = 0.01) -> list[Step]:
     """Steps of 50 samples each of which really takes `computes`, then 0.5 s of waiting for the others."""
     time, file = Time(), io.StringIO()
     pacer = Pacer(task(setup, level), worker, file, Clock(lambda: time.now, lambda: 0.0, time.pass_by, time.end))
     for _ in range(num_steps):
         pacer.begin(50)
         time.pass_by(computes * pacer.work)
-        pacer.hold(reserve)
+        pacer.hold()
         time.pass_by(0.5)
         pacer.end()
     return list(read_trace(file.getvalue()))
@@ -66,11 +64,6 @@ def run(
 def test_a_step_lasts_what_its_set_up_says(setup: str, level: int, worker: int, computes: float, want: Step) -> None:
     (step,) = run(setup, level, worker, computes=computes)
     assert astuple(step) == pytest.approx(astuple(want), abs=1e-6)
-
-
-def test_what_comes_after_the_padding_is_kept_free() -> None:
-    (step,) = run("equal", 2, 0, reserve=0.05)
-    assert step.end - step.begin == pytest.approx(0.15 + 0.5)
 
 
 def test_a_changed_speed_is_written_down_from_its_first_step_on() -> None:

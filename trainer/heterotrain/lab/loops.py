@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
-from statistics import median
-from typing import Final
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 from torch.autograd import backward
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
 import heterotrain
 from heterotrain.lab.data import Batch, Images, as_it_is
@@ -32,7 +32,6 @@ LEARNING_RATE: Final = 2e-3
 WEIGHT_DECAY: Final = 0.02
 EPOCHS: Final = 100_000
 """Runs are ended from outside."""
-REHEARSALS: Final = 7
 
 
 def in_job(task: Task, worker: int) -> None:
@@ -71,19 +70,20 @@ def under_ddp(task: Task, worker: int) -> None:
     optimizer = torch.optim.AdamW(parallel.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
     weight = dist.get_world_size() * share / task.batch
     snapshots = Snapshots(task, worker, model)
-    batches = own_batches(task, worker, data)
-    with parallel.no_sync():
-        reserve = 0.0 if task.level == 3 else _backward_seconds(parallel, next(batches))
-    dist.barrier()
     with task.trace(worker).open("a") as file:
         pacer = Pacer(task, worker, file)
-        for images, labels in batches:
+        padded = task.level == 2 or bool(task.setup.link_seconds)
+        if padded:
+            # A lambda: PyTorch takes hooks without annotations only, or with its own classes in them.
+            parallel.register_comm_hook(None, lambda group, bucket: _padded_all_reduce(pacer, group, bucket))
+        dist.barrier()
+        for images, labels in own_batches(task, worker, data):
             pacer.begin(len(labels))
             _repeat(model, (images, labels), pacer.work)
             loss = F.cross_entropy(parallel(images), labels) * weight
-            # Padded before backward, so that what backward and all-reduce overlap stays theirs.
-            pacer.hold(reserve)
             backward(loss)
+            if not padded:
+                pacer.hold()
             optimizer.step()
             optimizer.zero_grad()
             pacer.end()
@@ -139,13 +139,8 @@ def _repeat(model: nn.Module, batch: Batch, work: int) -> None:
         torch.autograd.grad(F.cross_entropy(model(batch[0]), batch[1]), list(model.parameters()))
 
 
-def _backward_seconds(parallel: nn.Module, batch: Batch) -> float:
-    """What backward takes without communication, median of some; the gradients are dropped."""
-    seconds = []
-    for _ in range(REHEARSALS):
-        loss = F.cross_entropy(parallel(batch[0]), batch[1])
-        began = time.monotonic()
-        backward(loss)
-        seconds.append(time.monotonic() - began)
-    parallel.zero_grad()
-    return median(seconds)
+def _padded_all_reduce(pacer: Pacer, group: Any, bucket: Any) -> Any:
+    """DDP's own all-reduce of a bucket; the last one's after the padding, as if computing had lasted so long."""
+    if bucket.is_last():
+        pacer.hold()
+    return allreduce_hook(group, bucket)

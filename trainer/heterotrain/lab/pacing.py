@@ -70,14 +70,12 @@ class Pacer:
         """How many times this step's gradient is to be computed."""
         return self._factor if self._task.level == 3 else 1
 
-    def hold(self, reserve: float = 0.0) -> None:
-        """The gradient is there, or will be `reserve` seconds from now: sleep for what is missing."""
+    def hold(self) -> None:
+        """The gradient is there: sleep for what is missing."""
         self._computing = self._clock.cpu() - self._computing
         now = self._clock.now()
-        if self._task.level == 3:
-            missing = self._task.setup.link(self._worker)
-        else:
-            missing = self._began + self._target - reserve - now
+        link, until = self._task.setup.link(self._worker), self._began + self._target
+        missing = link if self._task.level == 3 else until - now
         if missing > 0:
             self._clock.sleep(missing)
             self._slept = self._clock.now() - now
