@@ -51,6 +51,8 @@ class Made:
     marks: Mapping[str, int] | None = None
     """Newest step of each worker when it came into force; `None`: it has not yet."""
     verified: bool = False
+    blind: bool = False
+    """Made before any speed was known: nothing is learned from it, and nothing waits for it."""
 
 
 @dataclass(frozen=True, slots=True)

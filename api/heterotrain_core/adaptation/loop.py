@@ -15,6 +15,7 @@ from heterotrain_core.adaptation.estimate import TRUSTED
 from heterotrain_core.adaptation.guard import Made
 from heterotrain_core.adaptation.relief import relieve
 from heterotrain_core.adaptation.saying import gain_words, propose, said, seconds
+from heterotrain_core.adaptation.start import start_plan
 from heterotrain_core.adaptation.state import Ceiling, State, num_changes, take_in
 from heterotrain_core.adaptation.values import Action, Decision, Mode, Observation, Verification
 from heterotrain_core.adaptation.weigh import Weighed, balanced, weigh
@@ -46,7 +47,8 @@ def step(state: State, seen: Observation, now: float) -> tuple[State, Decision]:
     weighed = weigh(state, seen, now)
     ticked = replace(state, ticked=now, changes=())
     found = (*state.changes, *weighed.found)
-    state, decision = _decide(ticked, seen, weighed, now, window=window)
+    begun = _begin(ticked, seen, weighed, now)
+    state, decision = begun or _decide(ticked, seen, weighed, now, window=window)
     state, decision = relieve(state, seen, weighed, decision, now, window=window)
     ceiling = balanced(weighed)
     told = (*found, ceiling) if ceiling is not None else found
@@ -82,6 +84,19 @@ def _decide(state: State, seen: Observation, weighed: Weighed, now: float, *, wi
         return settled, said(Action.KEEP, verdict.words, seen, weighed, now)
     why = f"{verdict.words}; {gain_words(weighed)}"
     return propose(state, seen, weighed, now, action=Action.PROPOSE, shares=weighed.wanted, why=why)
+
+
+def _begin(state: State, seen: Observation, weighed: Weighed, now: float) -> tuple[State, Decision] | None:
+    """Propose shares by what is known of the nodes, while nothing is known of the workers; `None`: nothing to begin."""
+    if any(room.known for room in weighed.rooms) or now < state.wait_until:
+        return None
+    start = start_plan(seen, state.settings.global_batch, state.settings.grain)
+    if start is None:
+        return None
+    state, decision = propose(state, seen, weighed, now, action=Action.PROPOSE, shares=start.shares, why=start.why)
+    if state.pending is None:
+        return state, decision  # only recommended
+    return replace(state, pending=replace(state.pending, verified=True, blind=True)), decision
 
 
 def _waits_for_models(state: State, weighed: Weighed, now: float) -> str:

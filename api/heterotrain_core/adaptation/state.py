@@ -154,6 +154,8 @@ def _answered(state: State, pending: Made, seen: Observation, answer: Answer, no
     state, before = replace(state, pending=None, ladder_before=None), state.ladder_before
     if before is not None and answer.refusals:
         return replace(state, ladder=replace(before, windows=0), wait_until=now + state.settings.interval_seconds)
+    if not answer.refusals and pending.blind:
+        return state
     if not answer.refusals:
         made = replace(pending, generation=answer.generation, effective_round=answer.effective_round)
         return replace(state, urgent="", guard=guards.after_change(state.guard, state.settings, made, now))

@@ -29,6 +29,7 @@ def node_fact(store: Store, namespace: str, pod: str, node: str, now: float) -> 
         others_busy=_number(store, machine, "node_contention", now),
         throttled=_number(store, place, "pod_cpu_throttled", now),
         capability_cores=_number(store, machine, "node_capability_cores", now),
+        training_speed=_number(store, machine, "node_training_speed", now),
     )
     return fact if fact != NodeFact(node) else None
 

@@ -65,6 +65,8 @@ def test_an_accelerator_nobody_knows_is_served_by_rules_alone(tmp_path: Path) ->
         assert server.get("/v1/entities", kind="accelerator", label="model=tpx-1|tpx-3")["entities"][0]["labels"] == {
             "model": "tpx-1"
         }
+        together = 0.65 * 1400e6 + 0.02 * 1200e6
+        assert eventually(lambda: server.value("node/lab-1", "node_training_speed")) == pytest.approx(together)
         eventually(lambda: server.value("accelerator/lab-1/1", "accelerator_full") == "HOT")
         assert server.value("accelerator/lab-1/0", "accelerator_full") == "OK"
         (event,) = server.get("/v1/events")["events"]

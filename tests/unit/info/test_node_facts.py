@@ -44,6 +44,9 @@ def store_with(*values: tuple[str, str, float], ttl: float = 45.0) -> Store:
             "its CPU quota on node x held it up for 40% of the time",
             id="its own quota",
         ),
+        pytest.param(
+            [(NODE, "node_training_speed", 9.0)], NodeFact("x", training_speed=9.0), "", id="what a user's rule says"
+        ),
         pytest.param([("node/y", "node_contention", 0.9)], None, "", id="only of another node"),
     ],
 )
