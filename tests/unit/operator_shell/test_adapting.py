@@ -6,7 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from heterotrain_core.adaptation.values import Action, Finding, NodeFact
+from heterotrain_core.info.values import Entity, Sample
 from heterotrain_operator.adapting import JobLoop, PlaceSeen
+from heterotrain_operator.info.node_facts import node_fact
+from heterotrain_operator.info.store import Store
 from heterotrain_operator.metrics import Metrics
 from heterotrain_rpc import control_pb2
 from manifests import make_group, make_manifest
@@ -131,6 +134,23 @@ def test_a_slow_worker_is_told_with_what_its_node_does() -> None:
     assert loop.decision is not None
     (words,) = [found.words for found in loop.decision.found if found.kind is Finding.STRAGGLER]
     assert words.endswith("node x is 93% busy with other pods")
+
+
+def test_what_a_rule_says_of_the_nodes_is_the_first_plan_before_any_step_and_never_beside_declared_shares() -> None:
+    def proposed(**group: Any) -> list[tuple[int, dict[str, int]]]:
+        store, asked = Store(), Asked()
+        for node, speed in (("x", 900.0), ("y", 300.0)):
+            store.put(Sample(Entity(f"node/{node}"), "node_training_speed", 100.0, speed), 100.0)
+        loop = JobLoop(lambda: 0.0, facts=lambda place: node_fact(store, "ml", place.pod, place.node, 101.0))
+        loop.follow(job(workers=[make_group(**group), make_group(name="b")]))
+        loop.place({"cpu-0": PlaceSeen("p", "x"), "b-0": PlaceSeen("q", "y")}, {})
+        said = state(0, *((25, 15) if group else (20, 20)))
+        said.workers[1].name = said.plan.shares[1].worker = "b-0"
+        loop.take("ml/fashion", said, asked)
+        return asked.plans
+
+    assert proposed() == [(2, {"cpu-0": 30, "b-0": 10})]
+    assert proposed(batch={"initial": 25}) == []
 
 
 def test_looks_decisions_and_answers_are_counted() -> None:
