@@ -35,7 +35,8 @@ class Images(Dataset[Batch]):
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
         """A whole batch at once; `torch.utils.data` asks for it where it is there."""
-        chosen = torch.tensor(indices)
+        # A plain list: iterating over a job's indices sets the random state for each sample, and none is drawn here.
+        chosen = torch.tensor(list(indices) if isinstance(indices, range) else indices[:])
         return (self._images[chosen].float() / 255 - MEAN) / DEVIATION, self._labels[chosen]
 
 
