@@ -86,6 +86,8 @@ class Annotation:
 
     TRAINER_CONFIG: Final = f"{GROUP}/trainer-config"
     """On pod ps-0: the `TrainerConfig` as JSON, which the coordinator reads through a downward-API file."""
+    CERTIFIED: Final = f"{GROUP}/certified-workers"
+    """On a job's Secret: workers of each group that it has certificates for, as a JSON object."""
     PLAN_REQUEST: Final = f"{GROUP}/plan-request"
     """On the job: new shares that a user asks for, as JSON (`heterotrain_operator.job.requests`)."""
     COMMAND: Final = f"{GROUP}/command"

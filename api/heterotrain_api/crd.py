@@ -244,7 +244,7 @@ def node_at(schema: Schema, path: str) -> Schema:
 
 def _add_rule(  # noqa: PLR0917  # as a `Rule` has them
     root: Schema, path: str, cel: str, message: str, field: str, figures: Figures | None = None
-) -> None:
+) -> Schema:
     if field.startswith(".metadata"):  # metadata has no properties in the schema to point to
         message = f"{field.lstrip('.')} {message}"
     entry = {"rule": cel, "message": message}
@@ -255,6 +255,7 @@ def _add_rule(  # noqa: PLR0917  # as a `Rule` has them
         node_at(root, f"{path}{field}")
         entry["fieldPath"] = field
     node_at(root, path).setdefault(VALIDATIONS, []).append(entry)
+    return entry
 
 
 def kind_schema(kind: ResourceKind) -> Schema:
@@ -273,7 +274,9 @@ def kind_schema(kind: ResourceKind) -> Schema:
         },
     }
     for rule in kind.rules:
-        _add_rule(root, rule.path, rule.cel, rule.message, rule.field, rule.figures)
+        entry = _add_rule(root, rule.path, rule.cel, rule.message, rule.field, rule.figures)
+        if rule.at_creation:
+            entry["optionalOldSelf"] = True  # else it would be a rule of updates only
     for fixed in kind.immutable:
         _add_rule(root, fixed.path, fixed.cel, fixed.message, f".{fixed.field}")
     return root

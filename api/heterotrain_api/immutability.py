@@ -87,7 +87,6 @@ IMMUTABLE: Final[tuple[Immutable, ...]] = (
     Immutable("spec", "stop", "stop", "`heterotrain stop` ends a job and keeps its model; for other limits " + _AGAIN),
     Immutable("spec.parameterServers", "replicas", "replicas", "the parameters are already spread; " + _AGAIN),
     Immutable("spec.workers[*]", "device", "device"),
-    Immutable("spec.workers[*]", "replicas", "replicas", _SHARES),
     Immutable("spec.workers[*]", "batch", "batch", _SHARES),
     Immutable("spec.workers[*]", "env", "env", empty="[]", identity=_variables),
 )

@@ -68,6 +68,8 @@ class Rule:
     """What must be, and what to do."""
     holds: Callable[[Any], bool]
     """The rule on the model of the object at `path`."""
+    at_creation: bool = False
+    """Whether it holds for new jobs only: what a job begins with may not fit what it has become."""
     field: str = ""
     """The field to blame, relative to `path`: ``.name``."""
     figures: Figures | None = None
@@ -273,6 +275,10 @@ _START_HIGH = f"(has(w.batch.initial) ? w.batch.initial : {_LARGEST})"
 _ALL_INITIAL = "self.workers.all(w, has(w.batch.initial))"
 
 
+def _at_creation(cel: str) -> str:
+    return f"oldSelf.hasValue() || ({cel})"
+
+
 def _cel_sum(share: str, among: str = "") -> str:
     return f"self.workers{among and f'.filter(w, {among})'}.map(w, w.replicas * {share}).sum()"
 
@@ -426,20 +432,24 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         "spec",
-        f"!{_ALL_INITIAL} || {_cel_sum('w.batch.initial')} == self.globalBatchSize",
+        _at_creation(f"!{_ALL_INITIAL} || {_cel_sum('w.batch.initial')} == self.globalBatchSize"),
         "must have batch.initial such that the sum of replicas x batch.initial is globalBatchSize, since all groups "
         "give it: change batch.initial or globalBatchSize, or leave batch.initial out where the rest shall go",
         _all_initial_sum_up,
+        at_creation=True,
         field=".workers",
         figures=_sums("initial", "w.batch.initial", lambda group, _: group.batch.initial or 0),
     ),
     Rule(
         "spec",
-        f"{_ALL_INITIAL} || !self.workers.exists(w, has(w.batch.initial)) || "
-        f"({_cel_sum(_START_LOW)} <= self.globalBatchSize && {_cel_sum(_START_HIGH)} >= self.globalBatchSize)",
+        _at_creation(
+            f"{_ALL_INITIAL} || !self.workers.exists(w, has(w.batch.initial)) || "
+            f"({_cel_sum(_START_LOW)} <= self.globalBatchSize && {_cel_sum(_START_HIGH)} >= self.globalBatchSize)"
+        ),
         "must have batch.initial such that the groups without it can share what is left of globalBatchSize between "
         "their batch.min and batch.max",
         _some_initial_leave_room,
+        at_creation=True,
         field=".workers",
         figures=_LEFT,
     ),

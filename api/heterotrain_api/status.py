@@ -15,6 +15,8 @@ from pydantic import AwareDatetime, Field, PlainSerializer
 
 from heterotrain_api.fields import ATOMIC, INT32_MAX, Count, Message, Resource, keyed_by, without_empty
 
+MAX_GROUP_ROWS: Final = 16
+"""As many as a job may have groups."""
 MAX_RESTARTS: Final = 400
 """Places of a job, at most."""
 MAX_DECISIONS: Final = 12
@@ -213,6 +215,15 @@ class Failure(Resource):
     """Last error line, or what the API server said."""
 
 
+class GroupStatus(Resource):
+    """A worker group as the job has it now; spec has what is wanted."""
+
+    name: Annotated[str, Field(min_length=1, max_length=63)]
+    """Name of the group."""
+    replicas: Count = 0
+    """Workers that the job counts on."""
+
+
 class Restart(Resource):
     """A pod that was lost while the job trained and was started again."""
 
@@ -308,6 +319,10 @@ class HeteroTrainJobStatus(Resource):
     """The trained model, once it is saved."""
     failure: Failure | None = None
     """What made the job fail first."""
+    groups: Annotated[
+        tuple[GroupStatus, ...], Field(max_length=MAX_GROUP_ROWS, json_schema_extra=keyed_by("name"))
+    ] = ()
+    """How many workers each group has now."""
     recovery: Recovery = Recovery()
     """What was lost while the job trained, and what that cost."""
     requests: Annotated[

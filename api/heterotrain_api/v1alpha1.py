@@ -273,7 +273,9 @@ class WorkerGroup(Resource):
     ]
     """Name of the group: small letters, digits, -; begins with a letter; not ps. Workers are named <name>-<index>."""
     replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = 1
-    """Number of workers in the group."""
+    """Number of workers in the group. It may be edited while the job runs: workers are added, or finish their round and
+    leave, the last ones first.
+    """
     device: Device = Device.CPU
     """What the workers compute on: CPU, or CUDA for one NVIDIA GPU each."""
     resources: Resources = Resources()

@@ -19,8 +19,15 @@ import grpc
 import grpc.aio
 
 from heterotrain_api.contract import Port, ps_name
-from heterotrain_operator.job.asking import as_command, as_plan, reply_answer, verdict_answer
-from heterotrain_operator.job.decision import ApplyPlan, SendCommand
+from heterotrain_operator.job.asking import (
+    as_command,
+    as_plan,
+    as_scaling,
+    reply_answer,
+    scaling_answer,
+    verdict_answer,
+)
+from heterotrain_operator.job.decision import ApplyPlan, ScaleGroup, SendCommand
 from heterotrain_operator.job.observed import Answer, PodSeen, TrainingSeen, Unreachable
 from heterotrain_operator.job.slots import COORDINATOR_SLOT
 from heterotrain_operator.settings import OperatorSettings
@@ -35,7 +42,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FIRST_BACKOFF_SECONDS: Final = 0.5
-Request = ApplyPlan | SendCommand
+Request = ApplyPlan | SendCommand | ScaleGroup
 
 
 class Target(NamedTuple):
@@ -77,6 +84,7 @@ def _gist(state: control_pb2.JobState) -> object:
         state.model_path,
         (plan.generation, plan.effective_round, plan.effective_round <= state.version),
         state.events[-1].sequence if state.events else 0,
+        tuple((group.name, group.replicas) for group in state.groups),
         tuple((worker.name, worker.phase, worker.error) for worker in state.workers),
     )
 
@@ -271,6 +279,8 @@ class Links:
                     answer = verdict_answer(request, await stub.Apply(as_plan(request), timeout=timeout))
                 case SendCommand():
                     answer = reply_answer(request, await stub.Command(as_command(request), timeout=timeout))
+                case ScaleGroup():
+                    answer = scaling_answer(request, await stub.Command(as_scaling(request), timeout=timeout))
         except grpc.aio.AioRpcError as error:
             if error.code() in _ASK_AGAIN:
                 logger.info("Request %s was not answered: %s.", request.request_id, error.details())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from heterotrain_core.sync_settings import to_fields
-from heterotrain_operator.job.decision import ApplyPlan, SendCommand
+from heterotrain_operator.job.decision import ApplyPlan, ScaleGroup, SendCommand
 from heterotrain_operator.job.observed import Answer
 from heterotrain_operator.job.sync_change import words_of
 from heterotrain_rpc import control_pb2
@@ -33,6 +33,18 @@ def as_command(request: SendCommand) -> control_pb2.CommandRequest:
             return control_pb2.CommandRequest(drain=control_pb2.Drain(worker=request.worker))
         case other:
             raise ValueError(f"command must be stop, checkpoint or drain, not {other!r}")
+
+
+def as_scaling(request: ScaleGroup) -> control_pb2.CommandRequest:
+    """The wish for so many workers in a group."""
+    return control_pb2.CommandRequest(scale=control_pb2.Scale(group=request.group, replicas=request.replicas))
+
+
+def scaling_answer(request: ScaleGroup, reply: control_pb2.CommandReply) -> Answer:
+    """What became of it."""
+    workers = "1 worker" if request.replicas == 1 else f"{request.replicas} workers"
+    done = f"group {request.group} shall have {workers}"
+    return Answer(request.request_id, reply.accepted, reply.reason or (done if reply.accepted else "refused"))
 
 
 def verdict_answer(request: ApplyPlan, verdict: control_pb2.PlanVerdict) -> Answer:

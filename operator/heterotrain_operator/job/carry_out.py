@@ -17,12 +17,21 @@ from typing import Any, Final
 from heterotrain_api.contract import Label
 from heterotrain_api.names import MAX_ATTEMPT
 from heterotrain_operator.errors import ApiError
-from heterotrain_operator.job.decision import ApplyPlan, ApplyService, Decision, MakePod, MakeSecret, SendCommand
+from heterotrain_operator.job.decision import (
+    ApplyPlan,
+    ApplyService,
+    Decision,
+    MakeCertificate,
+    MakePod,
+    MakeSecret,
+    ScaleGroup,
+    SendCommand,
+)
 from heterotrain_operator.job.event_log import EventLog, Said
 from heterotrain_operator.job.manifests import with_attempt
 from heterotrain_operator.job.observed import Observed
 from heterotrain_operator.job.pruned import pruned_fields
-from heterotrain_operator.job.secret import make_secret
+from heterotrain_operator.job.secret import make_certificate, make_secret
 from heterotrain_operator.job.seen import is_ours
 from heterotrain_operator.kube import Kube
 
@@ -31,7 +40,7 @@ logger = logging.getLogger(__name__)
 STRANGERS: Final = 5
 """Names of one pod that may be taken by others before it is given up for this pass."""
 
-Request = ApplyPlan | SendCommand
+Request = ApplyPlan | SendCommand | ScaleGroup
 
 
 @dataclass(slots=True)
@@ -72,7 +81,7 @@ async def carry_out(decision: Decision, observed: Observed, tools: Tools, now: d
     """Do what was decided. Raises as `Kube` does where nothing that follows would make sense."""
     outcome = Outcome()
     if await _make_shared(decision, observed, tools, now, outcome):
-        await _make_pods(decision.make, observed.job, tools, outcome)
+        await _make_pods(decision.make, observed.job, tools, now, outcome)
     await _delete_pods(decision, observed.job, tools, outcome)
     for request in decision.requests:
         tools.send(request)
@@ -100,15 +109,30 @@ async def _make_shared(decision: Decision, observed: Observed, tools: Tools, now
 
 async def _ensure_secret(make: MakeSecret, job: Mapping[str, Any], kube: Kube, now: datetime, outcome: Outcome) -> None:
     namespace, uid = job["metadata"]["namespace"], job["metadata"]["uid"]
-    manifest = await asyncio.to_thread(make_secret, make.name, make.names, job, now)
+    manifest = await asyncio.to_thread(make_secret, make, job, now)
+    await _create_secret(namespace, uid, manifest, kube, outcome)
+
+
+async def _ensure_certificate(
+    make: MakeCertificate, job: Mapping[str, Any], kube: Kube, now: datetime, outcome: Outcome
+) -> None:
+    namespace, uid = job["metadata"]["namespace"], job["metadata"]["uid"]
+    authority = await kube.get_secret(namespace, make.authority)
+    if authority is None:
+        raise ApiError(404, "NotFound", f"Secret {make.authority} with the job's authority is gone")
+    await _create_secret(namespace, uid, make_certificate(make, authority, job, now), kube, outcome)
+
+
+async def _create_secret(namespace: str, uid: str, manifest: Mapping[str, Any], kube: Kube, outcome: Outcome) -> None:
+    name = manifest["metadata"]["name"]
     try:
         await kube.create_secret(namespace, manifest)
     except ApiError as error:
         if error.reason != "AlreadyExists":
             raise
-        found = await kube.get_secret_metadata(namespace, make.name)
+        found = await kube.get_secret_metadata(namespace, name)
         if found is not None and not is_ours(found["metadata"], uid):
-            outcome.foreign.append(f"secret/{make.name}")
+            outcome.foreign.append(f"secret/{name}")
 
 
 async def _ensure_service(apply: ApplyService, job: Mapping[str, Any], kube: Kube, outcome: Outcome) -> None:
@@ -129,12 +153,16 @@ async def _ensure_service(apply: ApplyService, job: Mapping[str, Any], kube: Kub
         outcome.foreign.append(f"service/{name}")
 
 
-async def _make_pods(make: Sequence[MakePod], job: Mapping[str, Any], tools: Tools, outcome: Outcome) -> None:
+async def _make_pods(
+    make: Sequence[MakePod], job: Mapping[str, Any], tools: Tools, now: datetime, outcome: Outcome
+) -> None:
     slots = asyncio.Semaphore(tools.concurrent_creates)
 
     async def one(pod: MakePod) -> None:
         async with slots:
             try:
+                if pod.certificate is not None:
+                    await _ensure_certificate(pod.certificate, job, tools.kube, now, outcome)
                 await _make_pod(pod, job, tools.kube, outcome)
             except ApiError as error:
                 outcome.refused(pod.name_in_job, error)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from heterotrain_api.contract import CA_FILE, CERTIFICATE_FILE, KEY_FILE
@@ -20,9 +21,9 @@ MODE: Final = 0o440
 """Of the mounted files: the pod's group reads, which is its fsGroup."""
 
 
-def certificate_names(spec: HeteroTrainJobSpec) -> tuple[str, ...]:
-    """Names in the job that get a certificate; the operator's comes on top."""
-    return tuple(slot.name for slot in all_slots(spec))
+def certificate_names(spec: HeteroTrainJobSpec, replicas: Mapping[str, int] | None = None) -> tuple[str, ...]:
+    """Names in the job that get a certificate; the operator's comes on top. `replicas`: as for `all_slots`."""
+    return tuple(slot.name for slot in all_slots(spec, replicas))
 
 
 def certificate_key(name: str) -> str:

@@ -12,12 +12,13 @@ from typing import Final
 
 from heterotrain_operator.job import manifests
 from heterotrain_operator.job.certificates import certificate_names
-from heterotrain_operator.job.decision import ApplyService, DeletePod, MakePod, MakeSecret
+from heterotrain_operator.job.decision import ApplyService, DeletePod, MakeCertificate, MakePod, MakeSecret
 from heterotrain_operator.job.drift import stands
 from heterotrain_operator.job.failures import fills, outlived_peer
 from heterotrain_operator.job.losses import is_awaited
+from heterotrain_operator.job.membership import is_newcomer, left_over, outdated_coordinator
 from heterotrain_operator.job.names import secret_name, slot_pod_name
-from heterotrain_operator.job.slots import Slot, is_gone, strays
+from heterotrain_operator.job.slots import Slot, is_gone
 from heterotrain_operator.job.view import View
 
 FIRST_RETRY_SECONDS: Final = 20.0
@@ -57,7 +58,7 @@ def children(view: View) -> Children:
         return Children(secret=secret, service=service, delete=_all(view))
     if view.began:
         # What was lost is written down first; then its place is filled.
-        empty = [slot for slot in empty if is_awaited(view, slot)]
+        empty = [slot for slot in empty if is_awaited(view, slot) or is_newcomer(view, slot)]
     due = {slot: due_at(view, slot) for slot in empty}
     now = [slot for slot, at in due.items() if at <= view.now]
     later = [at for at in due.values() if at > view.now]
@@ -99,7 +100,11 @@ def _make(view: View, slot: Slot) -> MakePod:
     assert view.job is not None  # noqa: S101  # callers look at `faults` first
     place = view.observed.replacing.get(slot.name)
     avoid = "" if place is None else place.node
-    return MakePod(slot.name, manifests.pod(view.context, view.job, slot, next_attempt(view, slot), avoid=avoid))
+    context = view.context
+    shared, own = secret_name(view.name, view.uid), context.secret(slot)
+    certificate = None if own == shared else MakeCertificate(own, slot.name, shared)
+    manifest = manifests.pod(context, view.job, slot, next_attempt(view, slot), avoid=avoid)
+    return MakePod(slot.name, manifest, certificate)
 
 
 def _service(view: View) -> ApplyService | None:
@@ -110,7 +115,8 @@ def _service(view: View) -> ApplyService | None:
 
 
 def _secret(view: View) -> MakeSecret:
-    return MakeSecret(secret_name(view.name, view.uid), certificate_names(view.context.spec))
+    names = certificate_names(view.context.spec, view.replicas)
+    return MakeSecret(secret_name(view.name, view.uid), names, view.replicas)
 
 
 def due_at(view: View, slot: Slot) -> datetime:
@@ -142,8 +148,9 @@ def _surplus(view: View) -> tuple[DeletePod, ...]:
         extra += [(pod, f"{living[0].name} does its work") for pod in living[1:]]
         failed = [pod for pod in pods if is_gone(pod) and not pod.deleting and pod not in left]
         extra += [(pod, "newer ones failed too") for pod in failed[:-FAILED_KEPT]]
-    extra += [(pod, "the job has no place for it") for pod in strays(view.pods, view.observed.pods) if not pod.deleting]
-    return tuple(DeletePod(pod.name, pod.uid, why) for pod, why in extra)
+    outdated = outdated_coordinator(view)
+    extra += [(outdated, "it waits for other workers than the manifest has now")] if outdated is not None else []
+    return (*(DeletePod(pod.name, pod.uid, why) for pod, why in extra), *left_over(view))
 
 
 def _all(view: View) -> tuple[DeletePod, ...]:

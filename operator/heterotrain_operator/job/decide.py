@@ -19,6 +19,7 @@ from heterotrain_operator.job.ending import after_the_end
 from heterotrain_operator.job.events import active_events, final_events
 from heterotrain_operator.job.judge import End, Verdict, Wait, judge
 from heterotrain_operator.job.losses import away_until
+from heterotrain_operator.job.membership import scalings
 from heterotrain_operator.job.observed import Observed
 from heterotrain_operator.job.recovery import has_news
 from heterotrain_operator.job.replacing import removals
@@ -79,7 +80,7 @@ def _going_on(view: View, found: Desk, verdict: Verdict) -> Decision:
         service=made.service,
         make=made.make,
         delete=(*made.delete, *(() if blocked or isinstance(verdict, Wait) else removals(view))),
-        requests=found.send if view.connected else (),
+        requests=(*found.send, *scalings(view)) if view.connected else (),
         status=status.to_document() if write else None,
         events=events if write else (),
         wake_at=view.now

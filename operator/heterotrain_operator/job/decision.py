@@ -20,6 +20,18 @@ class MakeSecret:
 
     name: str
     names: tuple[str, ...]
+    replicas: Mapping[str, int] = field(default_factory=dict)
+    """Workers of each group that `names` has."""
+
+
+@dataclass(frozen=True, slots=True)
+class MakeCertificate:
+    """A certificate for a worker that was added later, in a Secret of its own, by the authority in the job's."""
+
+    name: str
+    worker: str
+    authority: str
+    """Name of the Secret with the authority."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +47,8 @@ class MakePod:
 
     name_in_job: str
     manifest: Mapping[str, Any]
+    certificate: MakeCertificate | None = None
+    """Made before the pod; `None`: its certificate is in the job's Secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +86,15 @@ class SendCommand:
 
 
 @dataclass(frozen=True, slots=True)
+class ScaleGroup:
+    """For the coordinator: so many workers in a group, as the manifest wants it."""
+
+    request_id: str
+    group: str
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
 class JobEvent:
     """An event on the job."""
 
@@ -89,7 +112,7 @@ class Decision:
     service: ApplyService | None = None
     make: tuple[MakePod, ...] = ()
     delete: tuple[DeletePod, ...] = ()
-    requests: tuple[ApplyPlan | SendCommand, ...] = ()
+    requests: tuple[ApplyPlan | SendCommand | ScaleGroup, ...] = ()
     status: Mapping[str, Any] | None = None
     """The whole new status, or `None` if it need not be written now."""
     events: tuple[JobEvent, ...] = ()

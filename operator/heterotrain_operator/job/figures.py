@@ -211,7 +211,9 @@ def joined_workers(view: View) -> str | None:
     total = sum(slot.role is Role.WORKER for slot in view.pods)
     if view.state is None:
         return view.status.ready_workers or f"0/{total}"
-    return f"{sum(_PHASES.get(worker.phase) in _JOINED for worker in view.state.workers)}/{total}"
+    places = {slot.name for slot in view.pods}
+    joined = sum(_PHASES.get(w.phase) in _JOINED for w in view.state.workers if w.name in places)
+    return f"{joined}/{total}"
 
 
 def ready_shards(view: View, ready: Readiness) -> str:

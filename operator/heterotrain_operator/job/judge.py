@@ -21,7 +21,7 @@ from heterotrain_operator.job.losses import (
     Loss,
     away_until,
     explained,
-    is_awaited,
+    filled,
     losses,
     may_have_trained,
     never_seen,
@@ -72,7 +72,7 @@ _LOSSES: Final = frozenset({Reason.WORKER_LOST, Reason.SHARD_FAILED})
 def judge(view: View) -> Verdict:
     """Whether the job is over; `None`: it is not, and nothing has failed."""
     word, lost = last_word(view), losses(view)
-    mended = {loss.slot for loss in lost if not loss.obstacle} | {slot for slot in view.pods if is_awaited(view, slot)}
+    mended = {loss.slot for loss in lost if not loss.obstacle} | set(filled(view))
     if word is not None and not word.own and COORDINATOR_SLOT in mended:
         word = None
     if word is not None and word.outcome.state is State.SUCCEEDED:

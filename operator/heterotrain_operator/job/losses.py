@@ -15,6 +15,7 @@ from heterotrain_api.conditions import ConditionType, Reason, get_condition, one
 from heterotrain_api.contract import Container, ExitCode, Role
 from heterotrain_api.status import ConditionStatus, Failure
 from heterotrain_operator.job.failures import failure_of, fills, gone_failure, who
+from heterotrain_operator.job.membership import is_newcomer
 from heterotrain_operator.job.observed import ContainerEnd, PodSeen
 from heterotrain_operator.job.outcome import OOM_KILLED
 from heterotrain_operator.job.restart_rules import limit_of, obstacle
@@ -51,13 +52,21 @@ def losses(view: View) -> tuple[Loss, ...]:
     word = last_word(view)
     if view.job is None or (word is not None and word.own) or not (view.began or may_have_trained(view)):
         return ()
-    return tuple(loss for slot in view.pods for loss in _loss_of(view, slot) if not is_awaited(view, slot))
+    being_filled = set(filled(view))
+    return tuple(loss for slot in view.pods if slot not in being_filled for loss in _loss_of(view, slot))
 
 
 def is_awaited(view: View, slot: Slot) -> bool:
     """Whether the place was given to an attempt whose pod has not been seen yet."""
     restart = view.restart_of(slot)
     return restart is not None and not restart.pod and fills(view, view.pods.get(slot, ())) is None
+
+
+def filled(view: View) -> Iterator[Slot]:
+    """Places without a pod that get one, and whose lack is no failure."""
+    for slot, pods in view.pods.items():
+        if is_awaited(view, slot) or (fills(view, pods) is None and is_newcomer(view, slot)):
+            yield slot
 
 
 def may_have_trained(view: View) -> bool:

@@ -21,7 +21,7 @@ from heterotrain_operator.job.placement import elsewhere
 from heterotrain_operator.job.podspec import pod_spec
 from heterotrain_operator.job.slots import COORDINATOR_SLOT, Slot
 from heterotrain_operator.job.template import pod_parts
-from heterotrain_operator.job.trainer_config import trainer_config
+from heterotrain_operator.job.trainer_config import trainer_config, with_replicas
 
 Manifest = dict[str, Any]
 
@@ -81,5 +81,7 @@ def _config(context: PodContext, job: HeteroTrainJob) -> str:
     count = context.spec.parameter_servers.replicas
     addresses = [shard_addresses(index, context.job, context.uid, context.namespace) for index in range(count)]
     shards = [ShardConfig(control_address=control, tensor_address=tensor) for control, tensor in addresses]
-    config = trainer_config(job, uid=context.uid, shards=shards, output=MountPath.OUTPUT, restarts=True)
+    config = trainer_config(
+        with_replicas(job, context.replicas), uid=context.uid, shards=shards, output=MountPath.OUTPUT, restarts=True
+    )
     return config.model_copy(update={"recovery_seconds": context.settings.recovery_seconds}).model_dump_json()

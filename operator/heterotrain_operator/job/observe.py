@@ -13,6 +13,7 @@ from heterotrain_operator.errors import ApiError
 from heterotrain_operator.job.memory import JobKey, Memory
 from heterotrain_operator.job.names import pod_selector, secret_name, service_name
 from heterotrain_operator.job.observed import Observed, PodSeen, TrainingSeen, Unreachable
+from heterotrain_operator.job.secret import certified
 from heterotrain_operator.job.seen import NotAPodOfAJobError, is_ours, newest_warning, pod_seen
 from heterotrain_operator.job.slots import is_stuck
 from heterotrain_operator.kube import Json, Kube
@@ -80,6 +81,7 @@ async def observe(
         replacing=dict(memory.loop.replacing) if memory.loop is not None else {},
         decisions=memory.loop.told if memory.loop is not None else (),
         unreachable=coordinators.unreachable(uid),
+        certified=None if secret_meta is None else certified(secret_meta["metadata"]),
         first_look=not memory.looked,
     )
 

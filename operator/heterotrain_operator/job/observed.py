@@ -121,6 +121,8 @@ class Observed:
     """Workers whose pods the adaptation wants to be made again elsewhere, by name in the job, with where they run."""
     decisions: tuple[Told, ...] = ()
     """What its adaptation loop has told lately, oldest first."""
+    certified: Mapping[str, int] | None = None
+    """For how many workers of each group the Secret has certificates; `None`: that is not known."""
     first_look: bool = False
     """Whether this operator has not seen the job before: what happened until now, nobody may have seen."""
     unreachable: Unreachable | None = None

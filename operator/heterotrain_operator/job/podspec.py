@@ -25,7 +25,6 @@ from heterotrain_operator.job.containers import (
 )
 from heterotrain_operator.job.context import PodContext
 from heterotrain_operator.job.merge import Document, merge, merge_lists
-from heterotrain_operator.job.names import secret_name
 from heterotrain_operator.job.restart_rules import obstacle
 from heterotrain_operator.job.settings import JobSettings
 from heterotrain_operator.job.slots import COORDINATOR_SLOT, Slot
@@ -120,7 +119,7 @@ def _volumes(context: PodContext, slot: Slot) -> list[Document]:
         {
             "name": CERTIFICATES,
             "secret": {
-                "secretName": secret_name(context.job, context.uid),
+                "secretName": context.secret(slot),
                 "defaultMode": certificates.MODE,
                 "items": certificates.items(slot.name),
             },

@@ -36,14 +36,15 @@ def ps_slots(spec: HeteroTrainJobSpec) -> tuple[Slot, ...]:
     return tuple(Slot(Role.PS, PS_GROUP, index) for index in range(spec.parameter_servers.replicas))
 
 
-def slots_of_workers(spec: HeteroTrainJobSpec) -> tuple[Slot, ...]:
-    """The workers in the order of the manifest."""
-    return tuple(Slot(Role.WORKER, group.name, index) for group in spec.workers for index in range(group.replicas))
+def slots_of_workers(spec: HeteroTrainJobSpec, replicas: Mapping[str, int] | None = None) -> tuple[Slot, ...]:
+    """The workers in the order of the manifest; `replicas`: of groups that have another number now."""
+    counts = {group.name: group.replicas for group in spec.workers} | dict(replicas or {})
+    return tuple(Slot(Role.WORKER, group.name, index) for group in spec.workers for index in range(counts[group.name]))
 
 
-def all_slots(spec: HeteroTrainJobSpec) -> tuple[Slot, ...]:
+def all_slots(spec: HeteroTrainJobSpec, replicas: Mapping[str, int] | None = None) -> tuple[Slot, ...]:
     """Parameter servers, then workers: the order in which pods are made."""
-    return ps_slots(spec) + slots_of_workers(spec)
+    return ps_slots(spec) + slots_of_workers(spec, replicas)
 
 
 STUCK_AFTER: Final = timedelta(seconds=15)
@@ -70,6 +71,11 @@ def strays(slots: Iterable[Slot], pods: Iterable[PodSeen]) -> tuple[PodSeen, ...
 
 def _slot_of(pod: PodSeen) -> Slot:
     return Slot(pod.role, pod.group, pod.index)
+
+
+def is_coordinators(pod: PodSeen) -> bool:
+    """Whether the coordinator runs in it."""
+    return _slot_of(pod) == COORDINATOR_SLOT
 
 
 def container(pod: PodSeen, name: str) -> ContainerSeen | None:

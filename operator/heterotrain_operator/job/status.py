@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from heterotrain_api.conditions import display_state
-from heterotrain_api.status import Condition, HeteroTrainJobStatus, Model, Progress, RequestAnswer
+from heterotrain_api.status import Condition, GroupStatus, HeteroTrainJobStatus, Model, Progress, RequestAnswer
 from heterotrain_api.v1alpha1 import Volume
 from heterotrain_operator.job import figures
 from heterotrain_operator.job.children import highest_attempt
@@ -97,6 +97,7 @@ def _seen(view: View, ready: Readiness) -> dict[str, Any]:
         "start_time": old.start_time or view.now,
         "training_start_time": old.training_start_time or (view.now if view.began else None),
         "attempt": highest_attempt(view),
+        "groups": tuple(GroupStatus(name=name, replicas=count) for name, count in view.replicas.items()),
     }
     if view.job is not None:
         update |= {
@@ -154,7 +155,7 @@ def _key(status: HeteroTrainJobStatus) -> object:
     return (
         tuple((c.type, c.status, c.reason, c.observed_generation) for c in status.conditions),
         (status.plan.generation, status.plan.applied_generation),
-        (status.recovery.restarts, status.recovery.restores),
+        (status.groups, status.recovery.restarts, status.recovery.restores),
         (status.requests, status.model, status.failure, status.attempt, status.observed_generation),
         (status.start_time is None, status.training_start_time is None, status.completion_time is None),
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from heterotrain_api.contract import Env, worker_name
+from heterotrain_api.rules import RULES
 from heterotrain_api.trainer_config import (
     CheckpointConfig,
     ShardConfig,
@@ -104,13 +105,27 @@ def _resume(spec: HeteroTrainJobSpec, output: str) -> str:
     return f"{output}/{wanted}" if wanted is not None else ""
 
 
+def with_replicas(job: HeteroTrainJob, replicas: Mapping[str, int]) -> HeteroTrainJob:
+    """The job with so many workers in these groups."""
+    groups = tuple(
+        group.model_copy(update={"replicas": replicas.get(group.name, group.replicas)}) for group in job.spec.workers
+    )
+    return job.model_copy(update={"spec": job.spec.model_copy(update={"workers": groups})})
+
+
+def _given_shares(spec: HeteroTrainJobSpec, slots: Sequence[WorkerSlot]) -> list[int | None]:
+    """The start shares of the manifest; of a job that was scaled they may not fit any more: then all are equal."""
+    fits = all(rule.holds(spec) for rule in RULES if rule.at_creation)
+    return [slot.group.batch.initial if fits else None for slot in slots]
+
+
 def worker_configs(spec: HeteroTrainJobSpec) -> tuple[WorkerConfig, ...]:
     """Each worker with its start share and bounds: ``batch.initial`` where given, equal parts of the rest elsewhere."""
     slots = worker_slots(spec)
     minimum = [slot.group.batch.min for slot in slots]
     maximum = [slot.group.batch.max if slot.group.batch.max is not None else spec.global_batch_size for slot in slots]
     shares = start_shares(
-        [slot.group.batch.initial for slot in slots],
+        _given_shares(spec, slots),
         minimum,
         maximum,
         spec.global_batch_size,

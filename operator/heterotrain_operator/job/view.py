@@ -5,7 +5,7 @@ Reading never fails: a spec that cannot be read becomes faults, a status that ca
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
@@ -14,14 +14,26 @@ from pydantic import ValidationError
 
 from heterotrain_api.conditions import is_finished
 from heterotrain_api.names import pod_name
+from heterotrain_api.rules import RULES
 from heterotrain_api.schema_check import Fault
 from heterotrain_api.status import HeteroTrainJobStatus, Restart, WorkerPhase
-from heterotrain_api.v1alpha1 import HeteroTrainJob
+from heterotrain_api.v1alpha1 import HeteroTrainJob, HeteroTrainJobSpec
 from heterotrain_api.validation import broken_rules
 from heterotrain_operator.job.context import PodContext
-from heterotrain_operator.job.observed import Observed, PodSeen
+from heterotrain_operator.job.observed import Observed, PodSeen, TrainingSeen
 from heterotrain_operator.job.settings import JobSettings
-from heterotrain_operator.job.slots import COORDINATOR_SLOT, Buckets, Slot, all_slots, buckets, present
+from heterotrain_operator.job.slots import (
+    COORDINATOR_SLOT,
+    Buckets,
+    Slot,
+    all_slots,
+    buckets,
+    is_coordinators,
+    is_done,
+    is_gone,
+    present,
+    trainer_end,
+)
 from heterotrain_operator.job.template import spec_faults
 from heterotrain_rpc import control_pb2
 
@@ -55,6 +67,8 @@ class View:
     status: HeteroTrainJobStatus
     """As it was written last."""
     pods: Buckets
+    replicas: Mapping[str, int]
+    """How many workers each group has now, whatever the manifest wants (`heterotrain_operator.job.membership`)."""
 
     @property
     def finished(self) -> bool:
@@ -73,6 +87,11 @@ class View:
     def connected(self) -> bool:
         """Whether the coordinator can be asked now."""
         return self.state is not None and self.observed.training is not None and self.observed.training.connected
+
+    @property
+    def trains(self) -> bool:
+        """Whether rounds are being trained, by the coordinator's last word."""
+        return self.state is not None and self.state.phase == control_pb2.PHASE_TRAINING
 
     @property
     def began(self) -> bool:
@@ -105,7 +124,13 @@ class View:
         """What manifests are made of; only for a job without faults."""
         assert self.job is not None  # noqa: S101  # callers look at `faults` first
         return PodContext(
-            job=self.name, namespace=self.namespace, uid=self.uid, spec=self.job.spec, settings=self.settings
+            job=self.name,
+            namespace=self.namespace,
+            uid=self.uid,
+            spec=self.job.spec,
+            settings=self.settings,
+            replicas=self.replicas,
+            certified=self.replicas if self.observed.certified is None else self.observed.certified,
         )
 
     def worker_state(self, name: str) -> control_pb2.WorkerState | None:
@@ -127,16 +152,26 @@ def read(observed: Observed, settings: JobSettings, now: datetime) -> View:
     metadata = document.get("metadata") or {}
     job, faults = read_spec(document)
     status = read_status(document.get("status"))
-    slots = all_slots(job.spec) if job is not None else [Slot(pod.role, pod.group, pod.index) for pod in observed.pods]
+    uid = str(metadata.get("uid", ""))
     attempts = {restart.name: restart.attempt for restart in status.recovery.restarts}
-    pods = [replace(pod, replaced=pod.attempt < attempts.get(pod.name_in_job, 0)) for pod in observed.pods]
+    wanted_again = _wanted_again(observed.training, uid)
+    pods = [
+        replace(pod, replaced=pod.attempt < attempts.get(pod.name_in_job, 0) or wanted_again(pod))
+        for pod in observed.pods
+    ]
+    replicas = {} if job is None else _replicas(job.spec, status, pods, observed.training, uid)
+    slots = (
+        all_slots(job.spec, replicas)
+        if job is not None
+        else [Slot(pod.role, pod.group, pod.index) for pod in observed.pods]
+    )
     return View(
         observed=observed,
         settings=settings,
         now=now,
         name=str(metadata.get("name", "")),
         namespace=str(metadata.get("namespace") or "default"),
-        uid=str(metadata.get("uid", "")),
+        uid=uid,
         generation=int(metadata.get("generation") or 0),
         deleting=metadata.get("deletionTimestamp") is not None,
         annotations=metadata.get("annotations") or {},
@@ -144,7 +179,50 @@ def read(observed: Observed, settings: JobSettings, now: datetime) -> View:
         faults=faults,
         status=status,
         pods=buckets(slots, pods),
+        replicas=replicas,
     )
+
+
+def _replicas(
+    spec: HeteroTrainJobSpec,
+    status: HeteroTrainJobStatus,
+    pods: Sequence[PodSeen],
+    training: TrainingSeen | None,
+    uid: str,
+) -> Mapping[str, int]:
+    """Workers of each group: as the coordinator says, or last said; before it was started, as the manifest wants.
+
+    The coordinator is configured with these numbers, and asked for others once it trains.
+    """
+    wanted = {group.name: group.replicas for group in spec.workers}
+    told: Mapping[str, int] = {}
+    if training is not None and training.connected and training.state.job_uid in ("", uid):
+        told = {group.name: group.replicas for group in training.state.groups}
+    began = status.training_start_time is not None or bool(status.recovery.restarts)
+    started = any(is_coordinators(pod) and not is_gone(pod) for pod in pods)
+    if not told and (began or started):
+        told = {group.name: group.replicas for group in status.groups}
+    return {name: told.get(name, replicas) for name, replicas in wanted.items()}
+
+
+def _wanted_again(training: TrainingSeen | None, uid: str) -> Callable[[PodSeen], bool]:
+    """Whether a worker had left as asked, and is expected once more, since its group was scaled up again."""
+    known = training is not None and training.connected and training.state.job_uid in ("", uid)
+    state = training.state if training is not None and known else control_pb2.JobState()
+    expected = {
+        worker.name
+        for worker in state.workers
+        if worker.phase == control_pb2.WORKER_PHASE_ABSENT and worker.incarnation > 0
+    }
+
+    def holds(pod: PodSeen) -> bool:
+        end = trainer_end(pod)
+        if training is None or end is None or end.finished_at is None or not is_done(pod):
+            return False
+        trains = state.phase == control_pb2.PHASE_TRAINING
+        return trains and pod.name_in_job in expected and training.received_at > end.finished_at
+
+    return holds
 
 
 def read_spec(document: Mapping[str, Any]) -> tuple[HeteroTrainJob | None, tuple[Fault, ...]]:
@@ -153,7 +231,10 @@ def read_spec(document: Mapping[str, Any]) -> tuple[HeteroTrainJob | None, tuple
         job = HeteroTrainJob.model_validate({**document, "status": {}})
     except ValidationError as error:
         return None, tuple(Fault(_path(e["loc"]), e["msg"]) for e in error.errors(include_url=False))
-    return job, (*broken_rules(job), *spec_faults(job.spec))
+    # What a job begins with may not fit what it has become; the API server lets that pass as well.
+    new = int((document.get("metadata") or {}).get("generation") or 1) == 1
+    rules = [rule for rule in RULES if new or not rule.at_creation]
+    return job, (*broken_rules(job, rules), *spec_faults(job.spec))
 
 
 def read_status(document: Any) -> HeteroTrainJobStatus:

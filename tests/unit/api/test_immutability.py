@@ -41,7 +41,6 @@ FIXED: list[tuple[str, dict[str, Any], dict[str, Any], list[str]]] = [
         ["spec.parameterServers.replicas"],
     ),
     ("device", group(), group(device="CUDA"), ["spec.workers[0].device"]),
-    ("workers", group(), group(replicas=3), ["spec.workers[0].replicas"]),
     ("a bound", group(), group(batch={"max": 7}), ["spec.workers[0].batch"]),
     ("a group's variables", group(), group(env=[{"name": "A"}]), ["spec.workers[0].env"]),
     ("a group more", group(), make_manifest(workers=[make_group("new"), make_group(replicas=2)]), ["spec.workers"]),
@@ -58,6 +57,7 @@ FIXED: list[tuple[str, dict[str, Any], dict[str, Any], list[str]]] = [
 
 FREE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("nothing", make_manifest(), make_manifest()),
+    ("workers", group(), group(replicas=3)),
     ("an empty list for none", make_manifest(), make_manifest(args=[], env=[])),
     ("a default written out", make_manifest(), make_manifest(seed=0, parameterServers={"replicas": 1})),
     (

@@ -159,7 +159,7 @@ def test_rung(case: Case) -> None:
 
 def test_first_pass_makes_service_and_secret_with_a_certificate_for_every_process() -> None:
     decision = decided()
-    assert decision.secret == MakeSecret("fashion-3f2a77c0", PODS)
+    assert decision.secret == MakeSecret("fashion-3f2a77c0", PODS, {"cpu": 2})
     assert decision.service is not None
     assert decision.service.manifest["metadata"]["name"] == "fashion-3f2a77c0"
     assert decision.wake_at == in_(5)
