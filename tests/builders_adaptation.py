@@ -36,6 +36,7 @@ class SimulatedWorker:
     refuses_above: int | None = None
     records: deque[StepRecord] = field(default_factory=lambda: deque(maxlen=20))
     done: int = 0
+    micro_batch: int | None = None
     node: NodeFact | None = None
     irreplaceable: str = ""
     behind: float = 0.0
@@ -130,6 +131,7 @@ class Simulation:
                     Bounds(w.minimum, w.maximum),
                     () if w.silent else tuple(w.records),
                     w.node,
+                    w.micro_batch,
                     w.irreplaceable,
                 )
                 for w in self.workers
@@ -158,6 +160,8 @@ class Simulation:
             return
         self.generation, self.effective = decision.proposal.generation, self.version + 2
         self.planned |= shares
+        for worker in self.workers:
+            worker.micro_batch = decision.proposal.micro_batches.get(worker.name, worker.micro_batch)
         if decision.proposal.synchronization is not None:
             self.synchronization = decision.proposal.synchronization
             self.bounds.append((self.version, self.synchronization.bound))

@@ -75,7 +75,7 @@ def observation_of(
     """What the loop is told by a state. By worker: `nodes`: what is known of the machine below it; `irreplaceable`:
     why it cannot be replaced.
     """
-    shares = {share.worker: share.samples for share in state.plan.shares}
+    shares = {share.worker: share for share in state.plan.shares}
     facts, fixed = nodes or {}, irreplaceable or {}
     return Observation(
         training=state.phase == control_pb2.PHASE_TRAINING,
@@ -102,13 +102,18 @@ def _synchronization(state: control_pb2.JobState) -> Synchronization | None:
 
 
 def _worker(
-    worker: control_pb2.WorkerState, shares: Mapping[str, int], node: NodeFact | None, irreplaceable: str
+    worker: control_pb2.WorkerState,
+    shares: Mapping[str, control_pb2.PlanShare],
+    node: NodeFact | None,
+    irreplaceable: str,
 ) -> WorkerSeen:
+    share = shares.get(worker.name)
     return WorkerSeen(
         name=worker.name,
         # A drained worker still computes what it was granted, and has no share in the plan any more.
-        live=worker.phase == control_pb2.WORKER_PHASE_TRAINING and worker.name in shares,
-        share=shares.get(worker.name, 0),
+        live=worker.phase == control_pb2.WORKER_PHASE_TRAINING and share is not None,
+        share=0 if share is None else share.samples,
+        micro_batch=share.micro_batch if share is not None and share.HasField("micro_batch") else None,
         bounds=Bounds(worker.share_minimum, worker.share_maximum),
         records=tuple(map(_record, worker.recent)),
         node=node,
@@ -132,7 +137,11 @@ def _record(record: control_pb2.StepRecord) -> StepRecord:
 
 def plan_of(proposal: Proposal) -> control_pb2.Plan:
     """The proposal as the coordinator takes it; its generation fences it against any other plan."""
-    shares = [control_pb2.PlanShare(worker=name, samples=n) for name, n in sorted(proposal.shares.items())]
+    parts = proposal.micro_batches
+    shares = [
+        control_pb2.PlanShare(worker=name, samples=n, micro_batch=parts.get(name))
+        for name, n in sorted(proposal.shares.items())
+    ]
     plan = control_pb2.Plan(generation=proposal.generation, shares=shares, reason=proposal.reason)
     if proposal.synchronization is not None:
         fields = to_fields(settings_of(proposal.synchronization))

@@ -38,9 +38,7 @@ logger = logging.getLogger(__name__)
 
 Propose = Callable[[control_pb2.Plan, Callable[[control_pb2.PlanVerdict | str], None]], None]
 """Asks the coordinator; the second argument is called once, with its verdict or why there is none."""
-_CHANGING: Final = frozenset(
-    {Action.PROPOSE, Action.RECOMMEND, Action.ROLL_BACK, Action.FALL_BACK, Action.RELAX, Action.REPLACE, Action.GIVE_UP}
-)
+_CHANGING: Final = frozenset(Action) - {Action.NONE, Action.KEEP}
 
 
 Facts = Callable[[PlaceSeen], NodeFact | None]

@@ -12,7 +12,7 @@ from typing import Any, Final
 from heterotrain_api.status import HeteroTrainJobStatus
 
 Record = Mapping[str, Any]
-_PROPOSING: Final = frozenset({"Propose", "RollBack", "FallBack", "Relax"})
+_PROPOSING: Final = frozenset({"Propose", "RollBack", "FallBack", "Relax", "Split"})
 
 
 class NothingToExplainError(LookupError):

@@ -48,6 +48,8 @@ class Made:
     """Changes of speed seen until then, by worker."""
     paces: Mapping[str, float] = field(default_factory=dict)
     """Seconds per sample with the shares from before, by the models of then."""
+    parts: Mapping[str, int] = field(default_factory=dict)
+    """Workers that compute their share in parts since this change, with the size of a part."""
     marks: Mapping[str, int] | None = None
     """Newest step of each worker when it came into force; `None`: it has not yet."""
     verified: bool = False

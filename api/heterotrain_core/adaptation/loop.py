@@ -7,6 +7,7 @@ or the membership changed; between, it only takes the records in.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -118,19 +119,54 @@ def _check_change(state: State, seen: Observation, now: float) -> tuple[State, D
     changed = _changed_since(state, made)
     if seen.generation != made.generation or not changed <= _grown(made):
         return done, None  # another plan, or another machine: the comparison would say nothing
-    least = guards.VERIFY_STEPS if not changed else TRUSTED
+    least = guards.VERIFY_STEPS if not changed and not made.parts else TRUSTED
     after = guards.measured([w for w in seen.workers if w.live], state.tracks, made.marks, least)
     if after is None:
         return state, None
     verified = guards.verify(made, after)
     if guards.made_worse(made, after, state.settings):
-        return _roll_back(done, seen, made, verified, now)
+        return _relent(done, seen, made, verified, now)
     if changed:
         return done, None
     words = f"plan {made.generation} is verified: predicted {seconds(made.predicted_seconds)}"
     words += f" a round, measured {seconds(after.seconds)}"
     weighed = weigh(done, seen, now)
     return done, replace(said(Action.KEEP, words, seen, weighed, now), verified=verified, found=weighed.found)
+
+
+def _relent(state: State, seen: Observation, made: Made, verified: Verification, now: float) -> tuple[State, Decision]:
+    """A change made rounds slower: who became slower by it works in parts; if that does not help, all goes back."""
+    suspects = {name: made.before[name] for name in _changed_since(state, made) if made.before.get(name)}
+    if suspects and not made.parts:
+        return _split(state, seen, made, suspects, now)
+    return _roll_back(state, seen, made, verified, now)
+
+
+def _split(
+    state: State, seen: Observation, made: Made, suspects: Mapping[str, int], now: float
+) -> tuple[State, Decision]:
+    """Have workers that became slower as their share grew compute it in parts of the size that they bore before.
+
+    Page faults and caches make large batches slow where the same samples in two parts are not; if that was not it, the
+    shares from before come back with the next verification.
+    """
+    who = ", ".join(f"{name} in parts of {size}" for name, size in sorted(suspects.items()))
+    why = f"plan {made.generation} made rounds slower: the shares stay, and are computed by {who}"
+    weighed = weigh(state, seen, now)
+    state, decision = propose(
+        state, seen, weighed, now, action=Action.SPLIT, shares=made.after, why=why, micro_batches=suspects
+    )
+    if state.pending is not None:
+        pending = replace(
+            state.pending,
+            before=made.before,
+            predicted_seconds=made.predicted_seconds,
+            speed_before=made.speed_before,
+            noise_before=made.noise_before,
+            paces=made.paces,
+        )
+        state = replace(state, pending=pending)
+    return state, replace(decision, found=(*state.changes, *weighed.found))
 
 
 def _changed_since(state: State, made: Made) -> set[str]:
@@ -151,7 +187,7 @@ def _roll_back(
     )
     until = now + state.settings.freeze_seconds
     guard = replace(state.guard, frozen_until=until, frozen_why="the last change made rounds slower")
-    suspects = _changed_since(state, made)
+    suspects = {*_changed_since(state, made), *made.parts}
     ceilings = {name: _suspected(state, made, name, now) for name in suspects}
     state = replace(state, guard=guard, ceilings={**state.ceilings, **ceilings})
     weighed = weigh(state, seen, now)

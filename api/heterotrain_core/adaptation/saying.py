@@ -46,8 +46,9 @@ def propose(
     shares: Mapping[str, int],
     why: str,
     synchronization: Synchronization | None = None,
+    micro_batches: Mapping[str, int] | None = None,
 ) -> tuple[State, Decision]:
-    """Propose `shares`, and `synchronization` if given, or only show them where the mode is Recommend."""
+    """Propose `shares`, and what else is given, or only show them where the mode is Recommend."""
     if state.settings.mode is Mode.RECOMMEND:
         shown = said(Action.RECOMMEND, f"recommended, not applied: {why}", seen, weighed, now)
         return replace(state, urgent=""), shown
@@ -63,9 +64,11 @@ def propose(
         noise_before=0.0 if measured is None else measured.error,
         changes=num_changes(state),
         paces={room.name: room.even for room in weighed.rooms if room.known},
-        verified=action is not Action.PROPOSE,  # only what was chosen by its prediction is held against it
+        parts=micro_batches or {},
+        # Only what was chosen by its prediction is held against it.
+        verified=action not in {Action.PROPOSE, Action.SPLIT},
     )
-    proposal = Proposal(generation, shares, why, synchronization)
+    proposal = Proposal(generation, shares, why, synchronization, micro_batches or {})
     return replace(state, pending=pending), replace(said(action, why, seen, weighed, now), proposal=proposal)
 
 

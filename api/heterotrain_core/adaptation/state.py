@@ -13,7 +13,7 @@ from heterotrain_core.adaptation.detect import change_words
 from heterotrain_core.adaptation.escalate import Ladder
 from heterotrain_core.adaptation.estimate import TRUSTED
 from heterotrain_core.adaptation.guard import Guard, Made
-from heterotrain_core.adaptation.track import Track, follow, steps_with
+from heterotrain_core.adaptation.track import Track, follow, forget, steps_with
 from heterotrain_core.adaptation.values import Answer, Found, Observation, Settings
 
 SILENT: Final = "did not answer"
@@ -181,4 +181,7 @@ def _mark(state: State, seen: Observation) -> State:
     if made is None or made.marks is not None or seen.version < made.effective_round:
         return state
     marks = {name: track.seen for name, track in state.tracks.items()}
+    # What a worker took for the same share in one go says nothing of what it takes in parts.
+    anew = {name: forget(state.tracks[name], made.after[name]) for name in made.parts if name in state.tracks}
+    state = replace(state, tracks={**state.tracks, **anew})
     return replace(state, guard=replace(state.guard, made=replace(made, marks=marks)))

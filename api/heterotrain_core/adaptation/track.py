@@ -165,6 +165,12 @@ def _refit(track: Track) -> Track:
     return replace(track, model=model, prior=model if model.identified else track.prior, first_speed=speed)
 
 
+def forget(track: Track, share: int) -> Track:
+    """The track without what it knows of one share: it is computed in another way from now on."""
+    points = tuple(p for p in track.points if p.samples != share)
+    return _refit(replace(track, points=points, slow=Sum(), fast=Sum()))
+
+
 def steps_with(points: Iterable[Point], share: int, after: int = -1) -> list[Point]:
     """The points with exactly this share, later than sequence `after`."""
     return [p for p in points if p.samples == share and p.sequence > after]

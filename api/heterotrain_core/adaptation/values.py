@@ -79,6 +79,8 @@ class WorkerSeen:
     records: tuple[StepRecord, ...] = ()
     """Its last iterations, oldest first; those told before are passed over."""
     node: NodeFact | None = None
+    micro_batch: int | None = None
+    """Largest number of samples that it computes at once, by the newest plan; `None`: its whole share."""
     irreplaceable: str = ""
     """Why it cannot be replaced; empty: nothing of its own is against it."""
 
@@ -127,6 +129,8 @@ class Action(StrEnum):
     KEEP = "Keep"
     PROPOSE = "Propose"
     RECOMMEND = "Recommend"
+    SPLIT = "Split"
+    """Proposes that a worker which does not bear its larger share computes it in parts of the size that it bore."""
     ROLL_BACK = "RollBack"
     """Proposes the shares from before a change that made things worse."""
     FALL_BACK = "FallBack"
@@ -198,6 +202,8 @@ class Proposal:
     reason: str
     synchronization: Synchronization | None = None
     """Mode and bounds from this plan on; `None`: they stay."""
+    micro_batches: Mapping[str, int] = field(default_factory=dict)
+    """Workers that compute their share in parts from this plan on, and the size of a part; others stay as they are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,6 +126,16 @@ def test_mode_and_bound_come_back_as_they_were_proposed(wanted: Synchronization)
     assert observation_of(state, {}).synchronization == wanted
 
 
+def test_parts_of_a_share_are_proposed_and_seen() -> None:
+    plan = plan_of(Proposal(3, {"a": 52, "b": 12}, "why", micro_batches={"a": 32}))
+    state = control_pb2.JobState(
+        plan=control_pb2.PlanState(shares=plan.shares),
+        workers=[control_pb2.WorkerState(name="a"), control_pb2.WorkerState(name="b")],
+    )
+
+    assert [worker.micro_batch for worker in observation_of(state, {}).workers] == [32, None]
+
+
 def test_a_mode_that_this_version_does_not_know_is_none() -> None:
     newer = control_pb2.SynchronizationState(wanted=control_pb2.Synchronization(mode="Gossip"))
 

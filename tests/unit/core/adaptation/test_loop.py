@@ -195,15 +195,39 @@ def test_off_does_and_says_nothing() -> None:
     assert (job.plans, told(job)) == ([], [])
 
 
-def test_a_change_that_makes_rounds_slower_is_undone_and_shares_stay_for_a_while() -> None:
-    """Worker 0 is fast alone, but any share above 40 thrashes: no line predicts that."""
+def thrashing(*, parts_help: bool) -> Simulation:
+    """Worker 0 is fast alone, but any batch above 40 thrashes: no line predicts that."""
     job = simulate([steady(1 / 40)] + [steady(1 / 20)] * 3)
     paced = job.workers[0]
-    paced.pace = lambda _: (1 / 40) if paced.share <= 32 else 1 / 5
+
+    def pace(_: int) -> float:
+        at_once = min(paced.share, paced.micro_batch or paced.share) if parts_help else paced.share
+        return 1 / 40 if at_once <= 40 else 1 / 5
+
+    paced.pace = pace
+    return job
+
+
+def test_a_share_that_thrashes_in_one_go_is_computed_in_parts_of_the_size_that_was_borne() -> None:
+    job = thrashing(parts_help=True)
+
+    job.run(80)
+
+    made = [(d.action, d.proposal.micro_batches) for _, d in job.decisions if d.proposal is not None]
+    assert made[:2] == [(Action.PROPOSE, {}), (Action.SPLIT, {"w0": 32})]
+    assert reasons(job, Action.ROLL_BACK) == []
+    assert job.planned == {"w0": 52, "w1": 26, "w2": 25, "w3": 25}
+    assert job.efficiency(40, 80) > 0.95
+    assert "the shares stay, and are computed by w0 in parts of 32" in reasons(job, Action.SPLIT)[0]
+    assert [d.verified.generation for d in told(job) if d.verified] == [3]
+
+
+def test_a_change_that_makes_rounds_slower_in_parts_too_is_undone_and_shares_stay_for_a_while() -> None:
+    job = thrashing(parts_help=False)
 
     job.run(40)
 
-    assert [shares for _, shares in job.plans][1] == dict.fromkeys(("w0", "w1", "w2", "w3"), 32)
+    assert [shares for _, shares in job.plans][2] == dict.fromkeys(("w0", "w1", "w2", "w3"), 32)
     (why,) = reasons(job, Action.ROLL_BACK)
     assert "made rounds slower" in why
 
