@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pydantic import BaseModel, ConfigDict
 
 
@@ -80,6 +82,8 @@ class TrainerConfig(_Frozen):
     batch_grain: int = 1
     workers: tuple[WorkerConfig, ...]
     shards: tuple[ShardConfig, ...]
+    replicas: Mapping[str, int] = {}
+    """Workers of each group, where the group was scaled since: then all begin with equal shares."""
     stop: StopConfig = StopConfig()
     synchronization: SynchronizationConfig = SynchronizationConfig()
     lease_seconds: float = 15.0

@@ -40,6 +40,11 @@ class Membership:
         """When somebody must have come back; infinity: somebody is there."""
         return math.inf if self._alone_since is None else self._alone_since + self._config.recovery_seconds
 
+    @property
+    def alone(self) -> bool:
+        """Nobody takes part, and more is to be done."""
+        return self._alone_since is not None
+
     def note(self, rounds: Rounds, now: float) -> None:
         """Look whether anybody takes part; call it after each event."""
         over = rounds.policy.end_reason is not None

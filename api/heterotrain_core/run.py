@@ -483,6 +483,9 @@ class TrainingRun:
             waits_for_shards = bool(self._setup.shards_waited)
             reason = RunReason.WAITING_FOR_SHARDS if waits_for_shards else RunReason.WAITING_FOR_WORKERS
             return reason, self._setup.waiting_for()
+        if self._membership.alone:
+            names = ", ".join(m.name for m in self._members if m.awaited)
+            return RunReason.WAITING_FOR_WORKERS, f"waiting for a worker to come back: {names}"
         if self._rounds.policy.end_reason is None:
             where = f"epoch {self._rounds.epoch + 1} of {self._rounds.epochs}"
             of = f" of {self._rounds.planned}" if self._rounds.planned else ""

@@ -14,6 +14,7 @@ from heterotrain_operator.commands import info, jobs, plan, plugins, sync
 from heterotrain_operator.commands import lab as lab_command
 from heterotrain_operator.commands import run as run_commands
 from heterotrain_operator.commands import simulate as simulate_command
+from heterotrain_operator.commands import scale as scale_command
 from heterotrain_operator.commands.errors import CommandError
 
 
@@ -36,6 +37,7 @@ def make_app(others: Iterable[EntryPoint] = ()) -> typer.Typer:
     for function in (jobs.logs, jobs.stop, jobs.drain, jobs.checkpoint):
         app.command()(function)
     app.command()(explain_command.explain)
+    app.command()(scale_command.scale)
     app.command()(simulate_command.simulate)
     app.command()(lab_command.lab)
     app.command(name="version")(show_version)

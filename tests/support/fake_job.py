@@ -50,6 +50,10 @@ class FakeShard(ShardServicer):
         self.requests.append(request)
         return shard_pb2.ConfigureReply(refusal=self.refusal)
 
+    async def Seat(self, request: shard_pb2.SeatRequest, context: object) -> shard_pb2.SeatReply:
+        self.requests.append(request)
+        return shard_pb2.SeatReply()
+
     async def Publish(self, request: shard_pb2.PublishRequest, context: object) -> shard_pb2.PublishReply:
         self.requests.append(request)
         await self._publish(0)

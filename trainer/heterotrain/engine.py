@@ -105,8 +105,8 @@ class Engine(Protocol):
         """The samples of this worker in the next evaluation; waits until all workers have reached it."""
         ...
 
-    def evaluation_sums(self, sums: Mapping[str, float], seconds: float) -> Mapping[str, float]:
-        """Add this worker's sums to those of the others; waits for them."""
+    def evaluation_sums(self, sums: Mapping[str, float], seconds: float) -> Mapping[str, float] | range:
+        """Add this worker's sums to those of the others; waits for them. A range: measure these samples too."""
         ...
 
     def report(self, values: Mapping[str, float]) -> None:

@@ -13,6 +13,21 @@ class UsageError(HeterotrainError):
     """The script, or its environment, asks for something that cannot be. Says what, and what to do instead."""
 
 
+class LeftJobError(SystemExit):
+    """Told to end, or drained, this process has left the job, whose others go on, and ends without error.
+
+    A `SystemExit` for the same reasons as `PeerLostError`. `handed_in`: the gradient of its last grant is in a version.
+    """
+
+    def __init__(self, reason: str, *, handed_in: bool = False) -> None:
+        super().__init__(int(ExitCode.SUCCEEDED))
+        self.reason = reason
+        self.handed_in = handed_in
+
+    def __str__(self) -> str:
+        return self.reason
+
+
 class PeerLostError(SystemExit):
     """The coordinator or a parameter server is gone, or has dismissed this worker; the process must end.
 

@@ -38,6 +38,18 @@ class Evaluation:
         """Measure this worker's samples, add up all workers' sums, divide by the number of samples."""
         size = len(self.dataset)
         mine = engine.evaluation_range(size)
+        while True:
+            total = engine.evaluation_sums(*self._measure(mine, engine, model, device, pace))
+            if not isinstance(total, range):
+                break
+            mine = total  # of a worker that was lost
+        means = {name: part / size for name, part in total.items()}
+        return means[SINGLE] if set(means) == {SINGLE} else means
+
+    def _measure(
+        self, mine: range, engine: Engine, model: nn.Module, device: torch.device, pace: Pace
+    ) -> tuple[dict[str, float], float]:
+        """Sums over some samples, and the seconds that took."""
         sums: dict[str, float] = {}
         seconds = 0.0
         with _evaluating(model):
@@ -47,8 +59,7 @@ class Evaluation:
                 samples = (self.collate or default_collate)([self.dataset[i] for i in indices])
                 _add(sums, named_numbers(self.measure(model, *_arguments(to_device(samples, device)))))
                 seconds += pace.stop()
-        means = {name: total / size for name, total in engine.evaluation_sums(sums, seconds).items()}
-        return means[SINGLE] if set(means) == {SINGLE} else means
+        return sums, seconds
 
 
 def named_numbers(measured: Number | Mapping[str, Number]) -> dict[str, float]:

@@ -18,7 +18,7 @@ import torch
 import heterotrain
 from heterotrain.arena import Arena
 from heterotrain.engine import Setup, Update
-from heterotrain.errors import PeerLostError, UsageError
+from heterotrain.errors import LeftJobError, PeerLostError, UsageError
 from heterotrain.gradients import Gradients
 from heterotrain.grants import Item, grant_epoch
 from heterotrain.messages import done_message, item_of, judge_plan, manifest_message
@@ -30,7 +30,8 @@ from heterotrain.transport.base import INITIAL_ITERATION, PushKey, PushStatus, T
 from heterotrain.transport.tcp import Hello, TcpTensorClient
 from heterotrain_api.contract import PROTOCOL_VERSION, Env, Role, ps_name
 from heterotrain_core.layout import make_layout
-from heterotrain_core.types import EpochEnd, Grant
+from heterotrain_core.sync.policy import DRAINED
+from heterotrain_core.types import EpochEnd, Grant, TrainingEnd
 from heterotrain_rpc import session_pb2 as pb
 from heterotrain_rpc.certificates import Credentials
 from heterotrain_rpc.channels import make_channel
@@ -95,6 +96,10 @@ class JobEngine:
         self._pull_seconds = 0.0
         self._last_done = 0.0
         self._bound: _Bound | None = None
+        self._under_way = False
+        """A grant was taken, and it is not known yet that its gradient is in a version."""
+        self._leaving = False
+        self._drained = False
         self.version = 0
 
     def open(self) -> Self:
@@ -150,7 +155,10 @@ class JobEngine:
         self._last_done = self._clock()
 
     def next_item(self) -> Item:
-        """Wait for the coordinator's word, then for the shards' version."""
+        """Wait for the coordinator's word, then for the shards' version.
+
+        Raises `LeftJobError` in a process that was told to end: the version has its last gradient.
+        """
         with self._noting_loss():
             began = self._clock()
             item = item_of(self._stream.wait("item"))
@@ -165,7 +173,20 @@ class JobEngine:
             if isinstance(item.decision, EpochEnd):
                 # A worker with grants says by its next done what it holds; the end of training is the newest version.
                 self._send(pb.WorkerMessage(heartbeat=pb.Heartbeat(version=self.version)))
+        if self._leaving:
+            raise LeftJobError("told to end, this worker has handed its work in", handed_in=not item.dropped)
+        self._under_way = isinstance(item.decision, Grant)
+        self._drained = isinstance(item.decision, TrainingEnd) and item.decision.reason == DRAINED
         return item
+
+    def leave(self) -> bool:
+        """Say that this process was told to end. True: nothing is under way that is worth finishing."""
+        try:
+            self._stream.send(pb.WorkerMessage(leaving=pb.Leaving()))
+        except PeerLostError:
+            return True
+        self._leaving = True
+        return not self._under_way
 
     def take_unfetched(self, epoch: int) -> Grant | None:
         """What has arrived, in order."""
@@ -198,19 +219,24 @@ class JobEngine:
 
     def evaluation_range(self, dataset_size: int) -> range:
         """Wait until all workers have called; the coordinator shares the samples out."""
+        if self._drained:
+            raise LeftJobError("drained, this worker has left the job: an evaluation would wait for all others")
         with self._noting_loss():
             self._calls += 1
             call = pb.EvaluationCall(call=self._calls, dataset_size=dataset_size, version=self.version)
             self._send(pb.WorkerMessage(evaluation_call=call))
-            work = self._stream.wait("evaluation_work").evaluation_work
+            work = self._stream.wait("evaluation").evaluation_work
         return range(work.start, work.stop)
 
-    def evaluation_sums(self, sums: Mapping[str, float], seconds: float) -> Mapping[str, float]:
-        """The sums of all workers."""
+    def evaluation_sums(self, sums: Mapping[str, float], seconds: float) -> Mapping[str, float] | range:
+        """The sums of all workers, or what a lost one had to measure."""
         with self._noting_loss():
             part = pb.EvaluationPart(call=self._calls, sums=sums, seconds=seconds)
             self._send(pb.WorkerMessage(evaluation_part=part))
-            return dict(self._stream.wait("evaluation_outcome").evaluation_outcome.sums)
+            answer = self._stream.wait("evaluation")
+        if answer.HasField("evaluation_work"):
+            return range(answer.evaluation_work.start, answer.evaluation_work.stop)
+        return dict(answer.evaluation_outcome.sums)
 
     def report(self, values: Mapping[str, float]) -> None:
         """For the job's status and its stop condition."""
@@ -254,7 +280,8 @@ class JobEngine:
         links = make_links(names, clients, layout, values=arena.values_memory, pushed=arena.pushed_memory)
         trained = [p for _, p in setup.tensors.trained]
         gradients = Gradients(trained, arena.gradient_targets(), held=setup.tensors.held)
-        shards = Shards(links, self._stream.check, self._sleep, recovers=self._welcome.recovers)
+        again = self._welcome.recovers or self._welcome.rejoins
+        shards = Shards(links, self._stream.check, self._sleep, recovers=again)
         return _Bound(setup, arena, shards, gradients)
 
     @contextmanager

@@ -14,6 +14,7 @@ from heterotrain.alone import AloneEngine
 from heterotrain.engine import Engine
 from heterotrain.errors import UsageError
 from heterotrain.exits import ExitWatch, first_line
+from heterotrain.leaving import LeaveWatch
 from heterotrain.metrics import can_serve, start_metrics
 from heterotrain.randomness import seed_everything, stable_seed
 from heterotrain.restart import Script
@@ -116,6 +117,9 @@ def _session_in_job(job: JobSettings, settings: Settings, device: torch.device) 
     watch = ExitWatch(end, session.fail)
     watch.install()
     session.on_close(watch.remove)
+    leave = LeaveWatch(engine.leave)
+    leave.install()
+    session.on_close(leave.remove)
     return session, engine
 
 

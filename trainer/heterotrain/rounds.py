@@ -11,7 +11,7 @@ from enum import Enum, auto
 from pathlib import Path
 
 from heterotrain.engine import Clip, Engine, Update
-from heterotrain.errors import UsageError
+from heterotrain.errors import LeftJobError, UsageError
 from heterotrain.gradients import Gradients
 from heterotrain.grants import Item, MicroBatch, grant_epoch, micro_batches
 from heterotrain.pace import Pace
@@ -168,7 +168,12 @@ class Rounds:
         spent, self._spent = self._spent, _Spent()
         clip, self._clip = self._clip, None
         self._engine.submit(Update(grant, clip, data_seconds=spent.data, compute_seconds=spent.compute))
-        item = self._take(self._engine.next_item())
+        try:
+            item = self._take(self._engine.next_item())
+        except LeftJobError as left:
+            if left.handed_in:
+                self._log.write(grant)
+            raise
         # The next item stands on a version that this grant is in: only now is it known to be committed.
         if not item.dropped:
             self._log.write(grant)

@@ -33,7 +33,11 @@ _FATAL_CODES: Final = {
     grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.ALREADY_EXISTS,
 }  # fmt: skip
 _FATAL_WORDS: Final = ("CERTIFICATE_VERIFY_FAILED", "Peer name", "certificate")
-_ITEMS: Final = frozenset({"grant", "epoch_end", "training_end"})
+_QUEUES: Final = {
+    "grant": "item", "epoch_end": "item", "training_end": "item",
+    "evaluation_work": "evaluation", "evaluation_outcome": "evaluation",
+}  # fmt: skip
+"""Kinds of messages that are waited for together."""
 
 Answer: TypeAlias = Callable[[pb.Welcome, pb.PlanProposal], pb.PlanAnswer]
 Call: TypeAlias = "grpc.aio.StreamStreamCall[pb.WorkerMessage, pb.CoordinatorMessage]"
@@ -62,7 +66,8 @@ class SessionStream:
         self._changed = threading.Condition()
         self._received: dict[str, deque[pb.CoordinatorMessage]] = {}
         self._lost: PeerLostError | None = None
-        self._recovers = False
+        self._again = False
+        """The job takes back whom it has lost."""
         self._outgoing: asyncio.Queue[pb.WorkerMessage | None] = asyncio.Queue()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._main, name="heterotrain-session", daemon=True)
@@ -78,7 +83,7 @@ class SessionStream:
         self._queue(message)
 
     def wait(self, kind: str) -> pb.CoordinatorMessage:
-        """Wait for the next message of a kind: a field of ``CoordinatorMessage``, or ``item`` for grants and ends.
+        """Wait for the next message of a kind: a field of ``CoordinatorMessage``, or one of `_QUEUES`.
 
         Raises `PeerLostError` if the session is over before.
         """
@@ -130,7 +135,7 @@ class SessionStream:
             self._end(await self._converse(channel))
         except grpc.aio.AioRpcError as error:
             reason = f"the connection to the coordinator broke: {_describe(error)}"
-            self._end(PeerLostError(reason, again=self._recovers))
+            self._end(PeerLostError(reason, again=self._again))
         finally:
             await channel.close()
 
@@ -139,7 +144,7 @@ class SessionStream:
         call, first = await self._open_call(channel)
         if not first.HasField("welcome"):
             return _dismissal(first) or PeerLostError("the coordinator did not welcome this worker")
-        self._recovers = first.welcome.recovers
+        self._again = first.welcome.recovers or first.welcome.rejoins
         self._deliver("welcome", first)
         writer = asyncio.create_task(self._write(call, first.welcome.heartbeat_seconds))
         try:
@@ -150,7 +155,7 @@ class SessionStream:
                 self._dispatch(first.welcome, message)
         finally:
             writer.cancel()
-        return PeerLostError("the coordinator ended the session", again=self._recovers)
+        return PeerLostError("the coordinator ended the session", again=self._again)
 
     async def _open_call(self, channel: grpc.aio.Channel) -> tuple[Call, pb.CoordinatorMessage]:
         stub = SessionStub(channel)
@@ -183,11 +188,11 @@ class SessionStream:
         if kind == "plan_proposal":
             answer = self._answer(welcome, message.plan_proposal)
             self._outgoing.put_nowait(pb.WorkerMessage(plan_answer=answer))
-        elif kind in _ITEMS:
-            self._on_item(message)
-            self._deliver("item", message)
         elif kind is not None:
-            self._deliver(kind, message)
+            queue = _QUEUES.get(kind, kind)
+            if queue == "item":
+                self._on_item(message)
+            self._deliver(queue, message)
 
     def _deliver(self, kind: str, message: pb.CoordinatorMessage) -> None:
         with self._changed:

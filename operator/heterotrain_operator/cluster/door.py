@@ -44,6 +44,16 @@ class UserKube(Kube):
             _Request("patch", "heterotrainjobs", path, query, body, content_type="application/merge-patch+json")
         )
 
+    async def change_workers(self, metadata: Mapping[str, Any], workers: list[dict[str, Any]]) -> Json:
+        """Replace ``spec.workers`` of a job as it was read; 409 if it has changed since."""
+        known = {key: metadata[key] for key in ("uid", "resourceVersion")}
+        body: dict[str, Any] = {"metadata": known, "spec": {"workers": workers}}
+        path = f"{_jobs(metadata['namespace'])}/{quote(metadata['name'])}"
+        query = (("fieldManager", FIELD_MANAGER),)
+        return await self._send(
+            _Request("patch", "heterotrainjobs", path, query, body, content_type="application/merge-patch+json")
+        )
+
     async def read_log(self, namespace: str, pod: str, container: str, since: str = "") -> str:
         """Lines that a container has written, each after the time it was written at.
 

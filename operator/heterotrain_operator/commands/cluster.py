@@ -110,6 +110,31 @@ def command(place: Place, name: str, word: str, *, worker: str = "", timeout_sec
     typer.echo(answer.message)
 
 
+def scale(place: Place, name: str, replicas: Mapping[str, int]) -> None:
+    """``scale``: edits the job's spec."""
+
+    async def work() -> None:
+        async with _job(place, name) as (kube, job):
+            try:
+                workers = scaled_workers(job["spec"]["workers"], replicas)
+            except ValueError as error:
+                raise CommandError(str(error)) from None
+            await kube.change_workers(job["metadata"], workers)
+
+    _run(work())
+    for group, count in replicas.items():
+        typer.echo(f"spec.workers: group {group} shall have {count} workers; see `heterotrain plan show {name}`")
+
+
+def scaled_workers(workers: Sequence[Mapping[str, Any]], replicas: Mapping[str, int]) -> list[dict[str, Any]]:
+    """``spec.workers`` with other numbers; raises `ValueError` that lists the groups for one that is unknown."""
+    names = [str(group["name"]) for group in workers]
+    for group in replicas:
+        if group not in names:
+            raise ValueError(f"no group is named {group}; there are: {', '.join(names)}")
+    return [{**group, "replicas": replicas.get(group["name"], group.get("replicas", 1))} for group in workers]
+
+
 def stop(place: Place, name: str, *, now: bool, timeout_seconds: float) -> None:
     """``stop``: returns when the job is over."""
     if now:

@@ -65,6 +65,9 @@ class Remote(Protocol):
     def command(self, place: Place, name: str, word: str, *, worker: str = "", timeout_seconds: float) -> None:
         """``drain``, ``checkpoint``."""
 
+    def scale(self, place: Place, name: str, replicas: Mapping[str, int]) -> None:
+        """``scale``."""
+
     def stop(self, place: Place, name: str, *, now: bool, timeout_seconds: float) -> None:
         """``stop``."""
 

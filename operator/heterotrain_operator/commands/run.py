@@ -17,7 +17,7 @@ from heterotrain_api.v1alpha1 import HeteroTrainJobSpec
 from heterotrain_operator.commands.errors import CommandError
 from heterotrain_operator.job.last_words import last_words
 from heterotrain_operator.job.outcome import State
-from heterotrain_operator.job.trainer_config import backoff_limit, worker_configs, worker_slots
+from heterotrain_operator.job.trainer_config import backoff_limit, rejoin_limit, worker_configs, worker_slots
 from heterotrain_operator.local.decide import Limits
 from heterotrain_operator.local.job_folder import JobFolder
 from heterotrain_operator.local.manifest import LoadedJob, ManifestError, load_job, without_meaning_here
@@ -114,7 +114,7 @@ def run(  # noqa: PLR0917  # a command: its options are given by name
             for line in opening_lines(plan):
                 display.say(line)
             _prepare(plan, loaded)
-            limits = Limits(startup_seconds=startup_seconds, restarts=backoff_limit(spec))
+            limits = Limits(startup_seconds=startup_seconds, restarts=backoff_limit(spec), rejoins=rejoin_limit(spec))
             result = run_job(plan, manifest.absolute(), registry=registry, display=display, limits=limits)
     except (JobRunningError, SpeedsError) as error:
         raise CommandError(str(error), ExitCode.INVALID) from None

@@ -69,6 +69,7 @@ def trainer_config(
         checkpoint=_checkpoint(spec),
         resume=resume or _resume(spec, output),
         restore_limit=backoff_limit(spec) if restarts else 0,
+        rejoin_limit=rejoin_limit(spec) if restarts else 0,
     )
 
 

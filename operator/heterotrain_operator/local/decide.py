@@ -5,8 +5,8 @@ The runner (`heterotrain_operator.local.runner`) observes, calls `decide`, and c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -45,6 +45,8 @@ class Limits:
     """Without an answer from a living coordinator."""
     restarts: int = 0
     """How often parameter servers and coordinator are started again: their job goes on from a checkpoint."""
+    rejoins: int = 0
+    """How often each worker is started again: its job goes on without it meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +72,11 @@ class Observed:
     silent_since: float | None = None
     """Since when the coordinator does not answer; `None`: it does."""
     restarts: int = 0
-    """How often a process has been started again."""
+    """How often a parameter server or the coordinator has been started again."""
+    rejoins: Mapping[str, int] = field(default_factory=dict)
+    """How often each worker has been."""
+    unwanted: frozenset[str] = frozenset()
+    """Workers that their group was scaled down over: however they end, it is no failure."""
     interrupts: int = 0
     """How often the user asked to stop."""
     interrupted: float = 0.0
@@ -106,6 +112,7 @@ Verdict: TypeAlias = Wait | End | Restart
 
 def decide(seen: Observed, limits: Limits) -> Verdict:
     """Return what to do now."""
+    seen = replace(seen, exits=[ended for ended in seen.exits if ended.name not in seen.unwanted])
     if seen.interrupts:
         return _while_stopping(seen, limits)
     if (lost := _to_restart(seen, limits)) is not None:
@@ -125,16 +132,22 @@ def decide(seen: Observed, limits: Limits) -> Verdict:
 
 
 def _to_restart(seen: Observed, limits: Limits) -> Exit | None:
-    """A process of ours that is lost, while its job can go on from a checkpoint.
+    """A process that is lost, while its job can go on: without a worker, or from a checkpoint.
 
     Not before the workers are started (then something is wrong with the start itself), not once the coordinator has
     said how the job ended, and not a process that asks for more memory than it may have: it would again.
     """
-    if seen.outcome is not None or seen.workers_started is None or seen.restarts >= limits.restarts:
+    if seen.outcome is not None or seen.workers_started is None:
         return None
-    ours = (Kind.PS, Kind.COORDINATOR)
-    lost = (e for e in seen.exits if e.kind in ours and not e.told and e.excess is None and e.code != ExitCode.INVALID)
-    return next(lost, None)
+    return next((e for e in seen.exits if not e.told and e.excess is None and _is_made_good(e, seen, limits)), None)
+
+
+def _is_made_good(ended: Exit, seen: Observed, limits: Limits) -> bool:
+    if ended.kind is not Kind.WORKER:
+        return ended.code != ExitCode.INVALID and seen.restarts < limits.restarts
+    # An exit code is the script's own word, and a failure; but for one that only says that others were lost to it.
+    cut_off = ended.code == ExitCode.PEER_LOST and seen.progress is Progress.TRAINING
+    return (ended.code < 0 or cut_off) and seen.rejoins.get(ended.name, 0) < limits.rejoins
 
 
 def _collect_seconds(seen: Observed, limits: Limits) -> float:

@@ -13,7 +13,7 @@ import yaml
 
 from heterotrain_api.contract import MODEL_FILE, MODEL_MANIFEST_FILE, Role, ps_name
 from heterotrain_api.trainer_config import TrainerConfig
-from heterotrain_rpc.certificates import Credentials, make_authority
+from heterotrain_rpc.certificates import Authority, Credentials, make_authority
 from heterotrain_rpc.identity import Identity
 
 OPERATOR: Final = "operator"
@@ -78,7 +78,7 @@ class JobFolder:
             path.unlink()
         self.manifest.write_text(yaml.safe_dump(dict(document), sort_keys=False))
 
-    def write_credentials(self, uid: str, num_shards: int, workers: Iterable[str], now: datetime) -> None:
+    def write_credentials(self, uid: str, num_shards: int, workers: Iterable[str], now: datetime) -> Authority:
         """Make the job's authority and a certificate for each process. The authority's key is never written."""
         authority = make_authority(uid, now, CERTIFICATE_LIFETIME)
         members = [
@@ -88,6 +88,12 @@ class JobFolder:
         ]
         for role, name in members:
             authority.issue(Identity(uid, role, name), now, CERTIFICATE_LIFETIME).write(self.certificates(name))
+        return authority
+
+    def issue(self, authority: Authority, uid: str, now: datetime, worker: str) -> None:
+        """A certificate for one more worker."""
+        identity = Identity(uid, Role.WORKER, worker)
+        authority.issue(identity, now, CERTIFICATE_LIFETIME).write(self.certificates(worker))
 
     def operator_credentials(self) -> Credentials:
         """The credentials of runner and commands."""

@@ -123,7 +123,9 @@ class ProcessPlan:
         }
         if slot.group.device is Device.CUDA:
             on_cuda = [other.name for other in self.slots if other.group.device is Device.CUDA]
-            environment[Env.CUDA_ORDINAL] = str(on_cuda.index(slot.name))
+            # One that was added while the job runs is counted on from the last.
+            ordinal = on_cuda.index(slot.name) if slot.name in on_cuda else len(on_cuda) + _index(slot.name)
+            environment[Env.CUDA_ORDINAL] = str(ordinal)
         if slot.name in self.stretches:
             environment[Env.STRETCH] = repr(self.stretches[slot.name])
         if self.log_samples:
@@ -149,6 +151,10 @@ class ProcessPlan:
             name=name,
             certificates=str(self.folder.certificates(name)),
         )
+
+
+def _index(worker: str) -> int:
+    return int(worker.rpartition("-")[2])
 
 
 def _ports(ports: Mapping[str, int]) -> tuple[str, ...]:

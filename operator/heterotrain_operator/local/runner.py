@@ -9,20 +9,28 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
 
-from heterotrain_api.trainer_config import ShardConfig
+from heterotrain_api.trainer_config import ShardConfig, TrainerConfig
 from heterotrain_operator.adaptation import loop_settings
 from heterotrain_operator.job.outcome import Outcome, State
-from heterotrain_operator.job.trainer_config import trainer_config, worker_configs
+from heterotrain_operator.job.trainer_config import (
+    WorkerSlot,
+    trainer_config,
+    with_replicas,
+    worker_configs,
+    worker_slots,
+)
 from heterotrain_operator.local.adapt import LocalLoop
+from heterotrain_operator.local.cause import Kind
 from heterotrain_operator.local.decide import End, Limits, Observed, Progress, Restart, decide
 from heterotrain_operator.local.process_plan import COORDINATOR, LOOPBACK, ProcessPlan, ready_ports
 from heterotrain_operator.local.progress import Display
@@ -56,7 +64,15 @@ class Result:
 class Runner:
     """One job, from its first process to its report. Used once."""
 
-    def __init__(self, plan: ProcessPlan, registry: Registry, display: Display, limits: Limits) -> None:
+    def __init__(
+        self,
+        plan: ProcessPlan,
+        registry: Registry,
+        display: Display,
+        limits: Limits,
+        issue: Callable[[str], None],
+    ) -> None:
+        """`issue` makes credentials for a worker by name."""
         self._plan = plan
         self._registry = registry
         self._display = display
@@ -77,13 +93,20 @@ class Runner:
         self._coordinator = ""
         self._credentials: Credentials | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._issue = issue
         self._again: dict[str, Command] = {}
         """How to start a process once more, at the address that the others know."""
+        self._config: TrainerConfig | None = None
+        self._replicas: dict[str, int] = {}
+        """Of each group, as the coordinator wants them."""
+        self._wanted: set[str] = set()
+        """Workers that were added and are not started yet."""
         self._restores = 0
         self._ending = False
 
     async def run(self, entry: Entry) -> Result:
         """Run the job to its end, whatever that is. `entry`: as it stands in the registry while the job runs."""
+        self._entry = entry
         self._registry.write(entry)
         try:
             with _signals(self._on_interrupt):
@@ -96,7 +119,7 @@ class Runner:
                 result = self._report(end)
         finally:
             self._plan.folder.forget_credentials()
-        self._registry.write(replace(entry, coordinator="", state=result.state.value, message=result.message))
+        self._registry.write(replace(self._entry, coordinator="", state=result.state.value, message=result.message))
         return result
 
     async def _until_end(self) -> End:
@@ -109,6 +132,7 @@ class Runner:
             if isinstance(verdict, Restart):
                 await self._restart(verdict)
                 continue
+            await self._start_added()
             try:
                 await asyncio.wait_for(self._supervisor.changed.wait(), TICK_SECONDS)
             except TimeoutError:
@@ -144,21 +168,18 @@ class Runner:
         ports = [await self._ready(command) for command in shards]
         for index, command in enumerate(shards):
             self._again[command.name] = plan.ps_command(index, ports[index])
-        plan.folder.write_config(
-            trainer_config(
-                plan.job,
-                uid=plan.uid,
-                shards=[
-                    ShardConfig(
-                        control_address=f"{LOOPBACK}:{p['control']}", tensor_address=f"{LOOPBACK}:{p['tensor']}"
-                    )
-                    for p in ports
-                ],
-                output=str(plan.folder.report),
-                restarts=True,
-                resume=str(plan.resume) if plan.resume is not None else "",
-            )
+        self._config = trainer_config(
+            plan.job,
+            uid=plan.uid,
+            shards=[
+                ShardConfig(control_address=f"{LOOPBACK}:{p['control']}", tensor_address=f"{LOOPBACK}:{p['tensor']}")
+                for p in ports
+            ],
+            output=str(plan.folder.report),
+            restarts=True,
+            resume=str(plan.resume) if plan.resume is not None else "",
         )
+        plan.folder.write_config(self._config)
         coordinator = plan.coordinator_command()
         await self._supervisor.start(coordinator)
         port = (await self._ready(coordinator))["control"]
@@ -166,7 +187,9 @@ class Runner:
         self._again[coordinator.name] = plan.coordinator_command(port)
         workers = [plan.worker_command(slot, self._coordinator) for slot in plan.slots]
         names = tuple(command.name for command in (*shards, coordinator, *workers))
-        self._registry.write(replace(entry, coordinator=self._coordinator, processes=names))
+        self._entry = replace(entry, coordinator=self._coordinator, processes=names)
+        self._registry.write(self._entry)
+        self._again |= {command.name: command for command in workers}
         for command in workers:
             await self._supervisor.start(command)
         now = time.monotonic()
@@ -178,11 +201,56 @@ class Runner:
         )
 
     async def _restart(self, restart: Restart) -> None:
-        """Start a lost process again, at its old address; the coordinator takes the job back to a checkpoint."""
-        restarts = self._seen.restarts + 1
-        self._display.say(f"{restart.why}; it is started again ({restarts} of {self._limits.restarts})")
-        self._seen = replace(self._seen, restarts=restarts, silent_since=None)
-        await self._supervisor.start(self._again[restart.name])
+        """Start a lost process again, at its old address.
+
+        The coordinator takes the job back to a checkpoint; or a worker back, without which the job has gone on.
+        """
+        command, limits = self._again[restart.name], self._limits
+        if command.kind is Kind.WORKER:
+            count, most = self._seen.rejoins.get(restart.name, 0) + 1, limits.rejoins
+            self._seen = replace(self._seen, rejoins={**self._seen.rejoins, restart.name: count})
+        else:
+            count, most = self._seen.restarts + 1, limits.restarts
+            self._seen = replace(self._seen, restarts=count, silent_since=None)
+        self._display.say(f"{restart.why}; it is started again ({count} of {most})")
+        await self._supervisor.start(command)
+
+    async def _start_added(self) -> None:
+        """Start workers by which a group was scaled up, each once the process that had its name before has ended."""
+        for name in sorted(self._wanted - set(self._supervisor.running)):
+            self._wanted.discard(name)
+            slot = next(s for s in self._slots(self._replicas) if s.name == name)
+            self._issue(name)
+            command = self._again[name] = self._plan.worker_command(slot, self._coordinator)
+            self._display.say(f"worker {name} is started")
+            if name not in self._entry.processes:
+                self._entry = replace(self._entry, processes=(*self._entry.processes, name))
+                self._registry.write(self._entry)
+            await self._supervisor.start(command)
+
+    def _slots(self, replicas: Mapping[str, int]) -> tuple[WorkerSlot, ...]:
+        """All workers, with so many in each group."""
+        return worker_slots(with_replicas(self._plan.job, replicas).spec)
+
+    def _workers(self) -> list[str]:
+        """Names of all workers that were ever started."""
+        return [name for name, command in self._again.items() if command.kind is Kind.WORKER]
+
+    def _take_groups(self, state: control_pb2.JobState) -> None:
+        """Groups may have been scaled: more workers are started, those that are too many end by themselves."""
+        replicas = {group.name: group.replicas for group in state.groups}
+        if not self._replicas:
+            self._replicas = replicas
+        if replicas == self._replicas or self._config is None:
+            return
+        before, self._replicas = self._replicas, replicas
+        wanted = {slot.name for slot in self._slots(replicas)}
+        self._wanted |= wanted - {slot.name for slot in self._slots(before)}
+        self._wanted &= wanted
+        self._seen = replace(self._seen, unwanted=frozenset(self._workers()) - wanted)
+        # A coordinator that has to be started again begins with these.
+        self._plan.folder.write_config(self._config.model_copy(update={"replicas": replicas}))
+        self._supervisor.changed.set()
 
     async def _ready(self, command: Command) -> Mapping[str, int]:
         """Wait for a process to say that it answers; for ever if it never does: the ladder has the deadline."""
@@ -215,6 +283,7 @@ class Runner:
             self._training = state
         if state.version > 0:
             self._history.add(HistoryPoint.from_state(state))
+        self._take_groups(state)
         self._loop.take(state)
         self._display.show(state, now)
 
@@ -291,7 +360,10 @@ def run_job(
     to the thread that starts them, hence the main thread.
     """
     names = [slot.name for slot in plan.slots]
-    plan.folder.write_credentials(plan.uid, plan.num_shards, names, datetime.now(UTC))
+    now = datetime.now(UTC)
+    issue = partial(
+        plan.folder.issue, plan.folder.write_credentials(plan.uid, plan.num_shards, names, now), plan.uid, now
+    )
     entry = Entry(
         job=plan.job.metadata.name,
         uid=plan.uid,
@@ -301,7 +373,7 @@ def run_job(
         report=str(plan.folder.report),
     )
     with display:
-        return asyncio.run(Runner(plan, registry, display, limits).run(entry))
+        return asyncio.run(Runner(plan, registry, display, limits, issue).run(entry))
 
 
 @contextmanager

@@ -118,7 +118,7 @@ def test_messages_are_kept_by_kind_and_in_order(coordinator: Coordinator, stream
     ends = [told(epoch_end=pb.EpochEndMessage(epoch=0, version=4)), told(grant=GRANT)]
     for message in (told(grant=GRANT), told(evaluation_work=pb.EvaluationWork(call=1, stop=5)), *ends):
         coordinator.says.put(message)
-    assert stream.wait("evaluation_work").evaluation_work.stop == 5
+    assert stream.wait("evaluation").evaluation_work.stop == 5
     assert [stream.wait("item") for _ in range(3)] == [told(grant=GRANT), *ends]
 
 
@@ -238,7 +238,7 @@ def test_whoever_waits_learns_the_end_and_so_does_everybody_later(
 ) -> None:
     coordinator.says.put(told(grant=GRANT))
     coordinator.says.put(end)
-    assert reason_of(lambda: stream.wait("evaluation_work")) == (reason, code)
+    assert reason_of(lambda: stream.wait("evaluation")) == (reason, code)
     assert reason_of(stream.check) == (reason, code)
     assert reason_of(lambda: stream.send(pb.WorkerMessage(start=pb.Start(epochs=1)))) == (reason, code)
     # A grant is worth nothing once the job is gone.
@@ -251,7 +251,7 @@ def test_the_end_of_training_counts_even_if_the_session_broke_after_it(
     end = told(training_end=pb.TrainingEndMessage(version=7, reason="over"))
     coordinator.says.put(end)
     coordinator.says.put(None)
-    reason_of(lambda: stream.wait("evaluation_work"))
+    reason_of(lambda: stream.wait("evaluation"))
     assert stream.wait("item") == end
 
 

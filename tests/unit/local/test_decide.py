@@ -326,3 +326,50 @@ AGAIN = Restart(
 )
 def test_what_is_lost_is_started_again_where_there_are_checkpoints(seen: Observed, want: Verdict) -> None:
     assert decide(seen, RECOVERING) == want
+
+
+KILLED = ended("cpu-1", Kind.WORKER, -9, 99.0)
+CUT_OFF = ended("cpu-1", Kind.WORKER, 4, 99.0)
+ELASTIC = replace(LIMITS, rejoins=2)
+KILLED_WORDS = (
+    "worker cpu-1 was killed by SIGKILL; not by this runner: if nobody did it by hand, the machine may be out of memory"
+)
+
+
+@pytest.mark.parametrize(
+    ("seen", "want"),
+    [
+        pytest.param(
+            replace(TRAINING, exits=(KILLED,)), Restart(name="cpu-1", why=KILLED_WORDS), id="killed by a signal"
+        ),
+        pytest.param(
+            replace(STARTING, exits=(KILLED,)), Restart(name="cpu-1", why=KILLED_WORDS), id="before training too"
+        ),
+        pytest.param(
+            replace(TRAINING, exits=(CUT_OFF,)),
+            Restart(name="cpu-1", why="worker cpu-1 exited with code 4"),
+            id="it has lost the others, who are well",
+        ),
+        pytest.param(replace(STARTING, exits=(CUT_OFF,)), Wait(), id="not if it was not let in at the start"),
+        pytest.param(
+            replace(TRAINING, exits=(KILLED,), rejoins={"cpu-1": 1, "cpu-0": 2}),
+            Restart(name="cpu-1", why=KILLED_WORDS),
+            id="as often as each worker may be lost",
+        ),
+        pytest.param(
+            replace(TRAINING, exits=(KILLED,), rejoins={"cpu-1": 2}, running=()),
+            failed(Reason.WORKER_FAILED, KILLED_WORDS, "cpu-1"),
+            id="and no more often",
+        ),
+        pytest.param(replace(TRAINING, exits=(RAISED,), now=101.0), RAISED_END, id="a script's error is one"),
+        pytest.param(
+            replace(TRAINING, exits=(KILLED,), unwanted=frozenset({"cpu-1"})), Wait(), id="nor if it is one too many"
+        ),
+        pytest.param(replace(TRAINING, exits=(replace(KILLED, told=True),)), Wait(), id="nor if it was told to"),
+        pytest.param(
+            replace(TRAINING, exits=(KILLED,), outcome=SUCCEEDED, outcome_seen=99.5), Wait(), id="nor once all is over"
+        ),
+    ],
+)
+def test_a_lost_worker_is_started_again_and_a_failed_one_is_not(seen: Observed, want: Verdict) -> None:
+    assert decide(seen, ELASTIC) == want

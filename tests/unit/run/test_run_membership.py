@@ -168,7 +168,12 @@ def test_a_job_without_workers_waits_for_one_and_not_for_ever() -> None:
         driver.lose(name)
     driver.now += 100.0
     driver.tell(ev.TimerFired())
-    assert driver.run.outcome is None
+    view = driver.run.view(driver.now)
+    assert (view.phase, view.reason, view.message) == (
+        Phase.TRAINING,
+        RunReason.WAITING_FOR_WORKERS,
+        "waiting for a worker to come back: a-0, a-1, b-0",
+    )
     driver.join("b-0")
     go(driver)
     assert_all_samples_once(driver)

@@ -10,14 +10,19 @@ from typing import Any, cast
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
 from heterotrain import PeerLostError
 from heterotrain.engine import Setup, Update
+from heterotrain.errors import LeftJobError
+from heterotrain.evaluation import Evaluation
 from heterotrain.gradients import Gradients
 from heterotrain.job import GrantsAtHand, JobEngine
 from heterotrain.manifest import describe_model
+from heterotrain.pace import Clocks, Pace
 from heterotrain.stream import SessionStream
 from heterotrain.transport.base import Part, PullStatus, PushKey, PushStatus, RefusedError, TensorClient
+from heterotrain_core.sync.policy import DRAINED
 from heterotrain_core.types import Grant, SampleRange
 from heterotrain_rpc import session_pb2 as pb
 
@@ -140,3 +145,49 @@ def test_who_loses_a_shard_names_it_to_the_coordinator_and_to_the_user(capsys: p
     reason = "parameter server ps-1 refused this worker: the parameter server is shutting down"
     assert stream.last == pb.WorkerMessage(failure=pb.Failure(error=reason, lost_shard="ps-1"))
     assert capsys.readouterr().err == f"heterotrain: worker a-0 ends: {reason}\n"
+
+
+GRANTED = {"grant": pb.GrantMessage(term=1, iteration=0, version=0, ranges=[pb.Range(stop=4)])}
+AHEAD = {"grant": pb.GrantMessage(term=1, iteration=1, version=1, ranges=[pb.Range(start=4, stop=8)])}
+LEAVING = pb.WorkerMessage(leaving=pb.Leaving())
+
+
+def test_told_to_end_it_hands_in_what_it_computes_and_takes_no_more() -> None:
+    shards = [FakeShard(), FakeShard()]
+    engine, stream, _, _ = configured(shards, GRANTED, AHEAD)
+    engine.next_item()
+    assert not engine.leave(), "a grant is under way"
+    engine.submit(Update(GRANT, None, data_seconds=0.0, compute_seconds=0.0))
+    with pytest.raises(LeftJobError) as left:
+        engine.next_item()
+    assert (left.value.code, left.value.handed_in) == (0, True)
+    assert [s.pulled for s in shards] == [[0, 1], [0, 1]], "the version that has its gradient was waited for"
+    assert [m.WhichOneof("body") for m in stream.sent] == ["leaving", "done"]
+
+
+def test_told_to_end_with_nothing_under_way_it_may_end_at_once() -> None:
+    engine, stream, _, _ = configured([FakeShard(), FakeShard()], GRANTED, {"epoch_end": pb.EpochEndMessage(version=1)})
+    assert engine.leave()
+    assert stream.sent == [LEAVING]
+    other, _, _, _ = configured([FakeShard(), FakeShard()], GRANTED, {"epoch_end": pb.EpochEndMessage(version=1)})
+    other.next_item()
+    other.next_item()
+    assert other.leave(), "between two epochs"
+
+
+def test_a_drained_worker_ends_at_its_next_evaluation_instead_of_waiting_for_the_others() -> None:
+    end = pb.TrainingEndMessage(term=1, version=1, reason=DRAINED)
+    engine, _, _, _ = configured([FakeShard(), FakeShard()], {"training_end": end})
+    engine.next_item()
+    with pytest.raises(LeftJobError, match="drained"):
+        engine.evaluation_range(10)
+
+
+def test_what_a_lost_worker_had_to_measure_is_measured_too() -> None:
+    more, outcome = pb.EvaluationWork(call=1, start=3, stop=5), pb.EvaluationOutcome(call=1, sums={"": 5.0}, samples=5)
+    first = {"evaluation_work": pb.EvaluationWork(call=1, start=0, stop=3)}
+    engine, _, _, _ = configured(
+        [FakeShard(), FakeShard()], first, {"evaluation_work": more}, {"evaluation_outcome": outcome}
+    )
+    work = Evaluation(lambda _model, x: x.sum(), TensorDataset(torch.ones(5)), 2)
+    assert work.run(engine, nn.Identity(), torch.device("cpu"), Pace(1.0, Clocks())) == 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from heterotrain_api.contract import worker_name
@@ -12,15 +13,18 @@ from heterotrain_core.types import Bounds
 
 
 def scaled_config(config: TrainerConfig, replicas: Mapping[str, int]) -> TrainerConfig:
-    """A configuration with so many workers in each group, with equal start shares.
+    """A configuration with so many workers in these groups, with equal start shares.
 
     As large as their bounds allow, if they do not allow the global batch. Raises `ValueError` if even the smallest
     shares exceed it.
     """
+    if unknown := sorted(set(replicas) - {w.group for w in config.workers}):
+        raise ValueError(f"replicas: unknown groups {', '.join(unknown)}")
+    counts = {**Counter(w.group for w in config.workers), **replicas}
     first = {w.group: w for w in reversed(config.workers)}
     workers = [
         first[group].model_copy(update={"name": worker_name(group, index)})
-        for group, count in replicas.items()
+        for group, count in counts.items()
         for index in range(count)
     ]
     bounds = [Bounds(w.minimum, w.maximum) for w in workers]

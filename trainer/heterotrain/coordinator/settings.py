@@ -129,7 +129,10 @@ def _read_config(path: str) -> TrainerConfig:
         raise SettingsError(f"{Env.CONFIG}: {path}: synchronization: {error}") from error
     if not config.shards or not config.workers:
         raise SettingsError(f"{Env.CONFIG}: {path} needs at least one worker and one shard")
-    return config
+    try:
+        return scaled_config(config, config.replicas) if config.replicas else config
+    except ValueError as error:
+        raise SettingsError(f"{Env.CONFIG}: {path}: {error}") from error
 
 
 def _read_credentials(folder: str, job_uid: str) -> Credentials:
