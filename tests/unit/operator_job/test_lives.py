@@ -178,10 +178,17 @@ def act(cluster: FakeCluster, kind: str, first: object, second: object) -> None:
             pass
 
 
+SAFE: dict[str, Any] = {
+    "checkpoint": {},
+    "output": {"volume": {"persistentVolumeClaim": {"claimName": "models"}}},
+    "runPolicy": {"backoffLimit": 2},
+}
+
+
 @settings(max_examples=100, deadline=None)
-@given(st.lists(ACTIONS, max_size=25))
-def test_whatever_happens(actions: list[tuple[str, object, object]]) -> None:
-    cluster = FakeCluster()
+@given(st.lists(ACTIONS, max_size=25), st.sampled_from([{}, SAFE]))
+def test_whatever_happens(actions: list[tuple[str, object, object]], spec: dict[str, Any]) -> None:
+    cluster = FakeCluster(job=make_job(**spec))
     over: tuple[object, int] | None = None
     for action in actions:
         act(cluster, *action)
@@ -190,6 +197,8 @@ def test_whatever_happens(actions: list[tuple[str, object, object]]) -> None:
         if "status" not in cluster.job:
             continue
         conditions = status(cluster).conditions
+        counts = [restart.count for restart in status(cluster).recovery.restarts]
+        assert max(counts, default=0) <= (2 if spec else 3), "no place is filled again more often than allowed"
         if is_finished(conditions):
             verdict = get_condition(conditions, "Succeeded"), len(cluster.made)  # type: ignore[arg-type]
             assert over in (None, verdict), "what is over stays so, and nothing is made"
