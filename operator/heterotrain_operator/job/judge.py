@@ -27,7 +27,7 @@ from heterotrain_operator.job.losses import (
     never_seen,
 )
 from heterotrain_operator.job.observed import PodSeen
-from heterotrain_operator.job.outcome import Outcome, State
+from heterotrain_operator.job.outcome import Outcome, State, outcome_of_state
 from heterotrain_operator.job.slots import (
     COORDINATOR_SLOT,
     Slot,
@@ -64,6 +64,9 @@ class Wait:
 
 Verdict: TypeAlias = End | Wait | None
 
+UNHEARD_EXIT_SECONDS: Final = 60.0
+"""Between a shard's exit with code 0 and the end of the job, if the coordinator does not answer: it may have ended too,
+and the kubelet of its node be late to say so."""
 _OF_OTHERS: Final = frozenset({Reason.WORKER_FAILED, Reason.WORKER_LOST, Reason.SHARD_FAILED})
 """What a coordinator says of other processes; their own ends say it better."""
 _LOSSES: Final = frozenset({Reason.WORKER_LOST, Reason.SHARD_FAILED})
@@ -190,7 +193,9 @@ def _ended_early(view: View) -> Verdict:
                 )
                 return _early(view, pod, Reason.WORKER_FAILED, message, end.finished_at)
             continue
-        patience = timedelta(seconds=view.settings.shard_exit_seconds)
+        if _said_the_end(view):  # its container's account is on the way, from a kubelet that may be slow
+            continue
+        patience = timedelta(seconds=view.settings.shard_exit_seconds if view.connected else UNHEARD_EXIT_SECONDS)
         until = min(end.finished_at or view.now - patience, view.now) + patience
         if view.now >= until:
             message = f"{who(slot)} (pod {pod.name}) ended before the job did"
@@ -218,6 +223,11 @@ def _is_accounted_for(view: View, slot: Slot) -> bool:
     return slot.role is Role.WORKER and (
         view.has_finished(slot) or any(is_done(pod) for pod in view.pods.get(slot, ()))
     )
+
+
+def _said_the_end(view: View) -> bool:
+    """Whether the coordinator told over its channel how the job ended."""
+    return view.state is not None and outcome_of_state(view.state) is not None
 
 
 def _is_finishing(view: View) -> bool:
