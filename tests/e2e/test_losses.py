@@ -12,6 +12,8 @@ from support.cluster import Document, Job, Namespace, example, run
 
 LONG = ["--epochs", "120"]
 """A minute and more of training."""
+SAMPLES = 1500
+"""Of the example's data set."""
 FOLDER = "/var/lib/heterotrain-e2e"
 
 
@@ -82,7 +84,8 @@ def recovered(namespace: Namespace, want: dict[str, int], seconds: float = 180) 
 def assert_succeeded(namespace: Namespace, want: dict[str, int]) -> Job:
     job = namespace.wait_until_over("digits", 420)
     assert job.condition("Succeeded")[:2] == ("True", "EpochsCompleted"), namespace.diagnosis()
-    assert job.round == job.status["progress"]["rounds"]
+    progress = job.status["progress"]
+    assert progress["samples"] == progress["epochs"] * SAMPLES, "each once, whoever was lost"
     status, reason, message = job.condition("Recovering")
     assert (status, reason, restarts(job).keys()) == ("False", "Recovered", want.keys()), job.status["recovery"]
     assert [name for name in want if name not in message] == []
