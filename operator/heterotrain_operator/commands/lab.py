@@ -38,6 +38,9 @@ def lab(  # noqa: PLR0917  # a command: its options are given by name
     seconds: Annotated[float, typer.Option(min=1, metavar="N", help="Measured window of each run.")] = 60.0,
     seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Passes over all runs, a seed each.")] = 1,
     batch: Annotated[int, typer.Option(min=4, help="Global batch.")] = 256,
+    cores: Annotated[
+        float | None, typer.Option(min=0.05, help="Level 3: sum of all quotas.  [default: as the set-up has it, 1.5]")
+    ] = None,
     warm_up: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Not measured, of each run.")] = 10.0,
     runs: Annotated[
         str | None, typer.Option(metavar="A,B,…", help=f"Which, in this order.  [default: {','.join(VARIANTS)}]")
@@ -73,9 +76,10 @@ def lab(  # noqa: PLR0917  # a command: its options are given by name
             folder=folder,
             python=sys.executable,
             environment=base_environment(os.environ, sys.executable),
+            cores=_cores(cores, level, chosen),
         )
         result = conduct(
-            room, variants, seeds, cores=os.cpu_count() or 1, name=f"heterotrain-lab-{os.getpid()}", say=_say
+            room, variants, seeds, machine_cores=os.cpu_count() or 1, name=f"heterotrain-lab-{os.getpid()}", say=_say
         )
     except (VariantError, NoQuotasError) as error:
         raise CommandError(str(error), ExitCode.INVALID) from None
@@ -106,6 +110,21 @@ def _setup(name: str) -> SetUp:
     if name not in SETUPS:
         raise CommandError(f"there is no set-up {name!r}; there are: {', '.join(SETUPS)}", ExitCode.INVALID)
     return SETUPS[name]
+
+
+def _cores(cores: float | None, level: int, setup: SetUp) -> float | None:
+    if cores is None:
+        return None
+    if level != 3:
+        raise CommandError("--cores: means something at level 3 only; leave it out, or add --level 3", ExitCode.INVALID)
+    largest = cores * max(setup.quotas) / sum(setup.quotas)
+    if largest > 1:
+        raise CommandError(
+            f"--cores {cores:g}: the fastest worker would need {largest:.2g} cores, and each has one thread; "
+            f"at most {sum(setup.quotas) / max(setup.quotas):.3g}",
+            ExitCode.INVALID,
+        )
+    return cores
 
 
 def _fresh(folder: Path) -> Path:

@@ -22,7 +22,7 @@ REPORT_FILE: Final = "lab.md"
 
 
 def conduct(
-    lab: Lab, variants: Sequence[Variant], seeds: int, *, cores: int, name: str, say: Callable[[str], None]
+    lab: Lab, variants: Sequence[Variant], seeds: int, *, machine_cores: int, name: str, say: Callable[[str], None]
 ) -> Result:
     """Measure everything; each seed is a pass: the speeds, then every variant once, beginning with another one.
 
@@ -31,7 +31,7 @@ def conduct(
     """
     speeds: list[Speeds] = []
     runs: list[RunFigures | Failed] = []
-    quotas = quota_groups(own_controller(), lab.setup.quotas, name) if lab.level == 3 else nullcontext(())
+    quotas = quota_groups(own_controller(), lab.quotas, name) if lab.level == 3 else nullcontext(())
     with quotas as groups:
         lab = replace(lab, groups=groups)
         for seed in range(seeds):
@@ -49,7 +49,8 @@ def conduct(
         batch=lab.batch,
         seconds=lab.seconds,
         warm_up_seconds=lab.warm_up_seconds,
-        cores=cores,
+        machine_cores=machine_cores,
+        quotas=lab.quotas if lab.level == 3 else (),
         speeds=speeds,
         best_share_of_ideal=best_share(lab.setup, lab.batch, speeds[0].together),
         runs=sorted(runs, key=lambda run: order.index(run.name)),

@@ -79,7 +79,9 @@ class Result:
     batch: int
     seconds: float
     warm_up_seconds: float
-    cores: int
+    machine_cores: int
+    quotas: Sequence[float]
+    """Level 3: cores, by worker."""
     speeds: Sequence[Speeds]
     """A pass each."""
     best_share_of_ideal: float
@@ -159,7 +161,8 @@ def document(result: Result) -> dict[str, Any]:
         "batch": result.batch,
         "seconds": result.seconds,
         "warm_up_seconds": result.warm_up_seconds,
-        "cores": result.cores,
+        "machine_cores": result.machine_cores,
+        "quotas": list(result.quotas),
         "ideal_samples_per_second": result.ideal,
         "speeds_together": [list(speeds.together) for speeds in result.speeds],
         "speeds_single": [list(speeds.single) for speeds in result.speeds if speeds.single],
@@ -214,10 +217,11 @@ def _median(values: Sequence[float | None]) -> float | None:
 def lines(told: Mapping[str, Any]) -> list[str]:
     """The table, from a document."""
     single = told["sum_of_single_speeds"]
+    quotas = f", quotas {' '.join(f'{q:.3g}' for q in told['quotas'])} of a core" if told["quotas"] else ""
     alone = "" if single is None else f"; each alone: {single:,.0f}"
     head = [
         f"{told['setup']} at level {told['level']}: {told['summary']}",
-        f"batch {told['batch']}, windows of {told['seconds']:g} s after {told['warm_up_seconds']:g} s",
+        f"batch {told['batch']}, windows of {told['seconds']:g} s after {told['warm_up_seconds']:g} s{quotas}",
         f"ideal {told['ideal_samples_per_second']:,.0f} samples/s (all at once, without communication{alone})",
         f"S_balance {told['s_balance']:.2f}, best whole shares {told['best_share_of_ideal']:.1%}",
         "run           samples/s  of ideal  with start  to 85 %  accuracy  plan error  real part  machine",

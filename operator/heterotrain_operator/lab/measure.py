@@ -56,7 +56,15 @@ class Lab:
     folder: Path
     python: str
     environment: Mapping[str, str]
+    cores: float | None = None
+    """Level 3: sum of all quotas; `None`: as the set-up has them."""
     groups: tuple[Path, ...] = ()
+
+    @property
+    def quotas(self) -> tuple[float, ...]:
+        """Level 3: cores, by worker."""
+        scale = 1.0 if self.cores is None else self.cores / sum(self.setup.quotas)
+        return tuple(quota * scale for quota in self.setup.quotas)
 
     @property
     def num_workers(self) -> int:
@@ -70,7 +78,7 @@ class Lab:
 
     def nominal(self) -> tuple[float, ...]:
         """Speeds as the set-up has them: samples/s, or cores."""
-        return self.setup.speeds if self.level == 2 else self.setup.quotas
+        return self.setup.speeds if self.level == 2 else self.quotas
 
 
 def measure_speeds(lab: Lab, seed: int, *, single: bool) -> Speeds:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 IMAGES = 1024
+pytestmark = pytest.mark.timeout(300)  # processes that import PyTorch, perhaps on a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,6 @@ def lab(data: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
 
 
-@pytest.mark.timeout(300)
 def test_a_small_lab_measures_both_sides_beside_the_ideal(data: Path, tmp_path: Path) -> None:
     done = lab(
         data, "straggler-4", "--seconds", "2", "--warm-up", "1", "--runs", "adaptation,ddp-static",
@@ -54,6 +54,8 @@ def test_a_small_lab_measures_both_sides_beside_the_ideal(data: Path, tmp_path: 
     ("arguments", "want"),
     [
         pytest.param(["het-3"], "there is no set-up 'het-3'; there are: equal, het-2", id="an unknown set-up"),
+        pytest.param(["equal", "--cores", "1"], "add --level 3", id="cores at level 2"),
+        pytest.param(["ladder", "--level", "3", "--cores", "2"], "at most 1.88", id="more than a worker can use"),
         pytest.param(["equal", "--runs", "bsp"], "there is no run 'bsp'; there are: ddp-equal", id="an unknown run"),
     ],
 )

@@ -25,7 +25,8 @@ def run(name: str, reached: float, *, seed: int = 0, target: float | None = None
 
 def result(*runs: RunFigures | Failed, setup: str = "ladder", level: int = 2) -> Result:
     return Result(
-        setup=SETUPS[setup], level=level, batch=256, seconds=60.0, warm_up_seconds=10.0, cores=2,
+        setup=SETUPS[setup], level=level, batch=256, seconds=60.0, warm_up_seconds=10.0, machine_cores=2,
+        quotas=(0.8, 0.4, 0.2, 0.1) if level == 3 else (),
         speeds=[
             Speeds(together=(400.0, 300.0, 200.0, 100.0), single=(410.0, 300.0, 200.0, 100.0)),
             Speeds(together=(420.0, 300.0, 200.0, 100.0)),
@@ -110,3 +111,7 @@ def test_table_and_pictures_are_written(tmp_path: Path) -> None:
     for name in ("throughput.png", "shares.png", "accuracy.png"):
         assert f"]({name})" in written
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_table_says_what_the_quotas_were() -> None:
+    assert lines(document(result(run("adaptation", 900.0), level=3)))[1].endswith("quotas 0.8 0.4 0.2 0.1 of a core")
