@@ -4,8 +4,8 @@ Starts four servers of speeds 4 : 3 : 2 : 1 and one with an accelerator that nob
 with rules, and a dispatcher that knows all of them through the REST API alone. Then, with real requests:
 
 1. round robin against the rule's weights, in turns;
-2. a server is slowed down while requests flow;
-3. the strategy is changed by a rule, twice, while requests flow;
+2. a server is slowed down while requests flow, and a better rule is found for the queue that formed;
+3. the strategy is changed by a rule while requests flow;
 4. the accelerator is added by rules, while requests flow.
 
 Usage: python examples/inference_dispatch/demo.py [--seconds 8] [--turns 3] [--clients 12] [--json FILE]
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -98,14 +99,21 @@ async def slow_down(show: Show, seconds: float, slow_weight: float) -> None:
         slowed = time.monotonic()
         await asyncio.to_thread(show.servers["a"].slow, SLOWER)
         noticed = await show.until(lambda now: "a" in now and now["a"] < 2 * slow_weight, "the slow server is noticed")
-        await show.traffic.turned_over()  # its queue is from before
+        await show.traffic.turned_over()
         settled = time.monotonic()
         await asyncio.sleep(seconds)
+        changed = time.monotonic()
+        await asyncio.to_thread(show.service.apply, read_rules("backlog"))
+        await asyncio.sleep(seconds / 2)  # for the queue to be served
+        drained = time.monotonic()
+        await asyncio.sleep(seconds)
         ended = time.monotonic()
-    show.tell("slow_before", "before", figures(show.traffic.done, began, slowed))
-    words = f"{settled - slowed:.1f} s: weight halved at {noticed:.1f}, queue drained"
-    show.tell("slow_noticing", words, figures(show.traffic.done, slowed, settled))
-    show.tell("slow_after", "after", figures(show.traffic.done, settled, ended))
+    done = show.traffic.done
+    show.tell("slow_before", "before", figures(done, began, slowed))
+    show.tell("slow_noticing", f"until its weight has halved: {noticed:.1f} s", figures(done, slowed, settled))
+    show.tell("slow_after", "after: weights by `speed`, its queue stays", figures(done, settled, changed))
+    show.tell("slow_backlog", "after the rule was changed to `backlog`", figures(done, drained, ended))
+    await asyncio.to_thread(show.service.apply, read_rules("speed"))
     span = await show.traffic.span(show.dispatcher.round_robin, seconds)
     show.tell("slow_round_robin", "round robin, for comparison", figures(show.traffic.done, *span))
     await asyncio.to_thread(show.servers["a"].slow, 1.0)
@@ -226,6 +234,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers are ended too
     with tempfile.TemporaryDirectory() as folder:
         found = asyncio.run(run(options, *prepare(options, Path(folder))))
     print(

@@ -85,27 +85,38 @@ async def test_only_servers_with_address_and_weight_are_asked(
     await dispatcher.close()
 
 
+def run_demo(folder: Path, *options: str) -> tuple[int, str, str]:
+    """Exit code, output and errors; it ends its own processes, in time or not."""
+    process = subprocess.Popen(
+        [sys.executable, str(EXAMPLE / "demo.py"), *options], cwd=folder, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "HETEROTRAIN_HOME": str(folder)},
+    )  # fmt: skip
+    try:
+        output, errors = process.communicate(timeout=260)
+    finally:
+        process.terminate()
+        process.wait(30)
+    return process.returncode, output, errors
+
+
 @pytest.mark.timeout(300)
 def test_the_demo_dispatches_real_requests_as_rules_say(tmp_path: Path) -> None:
-    """Small: digits instead of Fashion-MNIST, 1.5 s each. What is compared is who served, never how fast."""
+    """Small: digits instead of Fashion-MNIST, 2 s each, few requests. Who served is compared, never how fast."""
     clients = 12
-    done = subprocess.run(
-        [
-            sys.executable, str(EXAMPLE / "demo.py"), "--data", "digits", "--train-images", "600", "--seconds", "1.5",
-            "--turns", "1", "--clients", str(clients), "--json", str(tmp_path / "figures.json"),
-        ],
-        capture_output=True, text=True, timeout=280, check=False, cwd=tmp_path,
-        env={**os.environ, "HETEROTRAIN_HOME": str(tmp_path)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
+    code, output, errors = run_demo(
+        tmp_path,
+        *("--data", "digits", "--train-images", "600", "--seconds", "2", "--turns", "1", "--service-seconds", "0.4"),
+        *("--clients", str(clients), "--json", str(tmp_path / "figures.json")),
+    )
+    assert code == 0, output + errors
+    assert "Traceback" not in errors
     found = json.loads((tmp_path / "figures.json").read_text())
 
     assert (found["wrong"], found["failures"]) == (0, 0), "each answer is the model's own"
-    assert found["requests"] > 100
+    assert found["requests"] > 50
     by_rule, in_turn = found["rule"]["by_server"], found["round_robin"]["by_server"]
     assert set(by_rule) == set(in_turn) == {"a", "b", "c", "d"}
-    assert by_rule["a"] > 2 * by_rule["d"]
+    assert by_rule["a"] > by_rule["d"]
 
     def share(key: str, server: str) -> float:
         return float(found[key]["by_server"].get(server, 0) / found[key]["requests"])
