@@ -36,6 +36,8 @@ class PlanDesk:
         self._negotiation: Negotiation | None = None
         self._past: dict[str, Share] = {}
         """What workers had that are out of the plan."""
+        self._most_at_once: dict[str, int] = {}
+        """Samples, of workers that ran out of memory."""
         self.start = Plan(FIRST_GENERATION, {w.name: Share(w.share) for w in config.workers}, "start shares")
         # A group that was scaled down may have taken room with it.
         reached = reachable_total(list(self._bounds.values()), config.global_batch_size, config.batch_grain)
@@ -70,7 +72,8 @@ class PlanDesk:
         """Propose what the operator asks for to all live workers, or refuse it."""
         current = rounds.policy.plan if rounds is not None else self.start
         plan = complete_plan(event.shares, current, generation=event.generation, reason=event.reason)
-        plan = replace(plan, synchronization=event.synchronization)
+        shares = {name: self._in_parts(name, share) for name, share in plan.shares.items()}
+        plan = replace(plan, shares=shares, synchronization=event.synchronization)
         refusals: tuple[Refusal, ...]
         if rounds is None:
             refusals = (Refusal("", "training has not begun: propose the plan again when it has"),)
@@ -150,6 +153,21 @@ class PlanDesk:
         self._log.add(RunReason.WORKER_DRAINED, f"worker {member.name} is drained: {words}", now)
         return effects
 
+    def lower(self, worker: str, too_many: int) -> int:
+        """Remember how many samples a worker could not hold at once; returns how many it computes at most from now on.
+
+        Its share stays: it is computed in parts, whatever a plan says of them (algorithms.md C4).
+        """
+        most = max(1, too_many // 2)
+        self._most_at_once[worker] = min(most, self._most_at_once.get(worker, most))
+        return self._most_at_once[worker]
+
+    def _in_parts(self, worker: str, share: Share) -> Share:
+        most = self._most_at_once.get(worker)
+        if most is None or (share.micro_batch is not None and share.micro_batch <= most):
+            return share
+        return replace(share, micro_batch=most)
+
     def add(self, spec: WorkerSpec) -> None:
         """Know one more worker."""
         self._bounds[spec.name] = spec.bounds
@@ -174,7 +192,7 @@ class PlanDesk:
             current,
             member.name,
             weights,
-            past.micro_batch if past is not None else None,
+            self._in_parts(member.name, past or Share(0)).micro_batch,
             bounds=self._bounds,
             total=self._config.global_batch_size,
             grain=self._config.batch_grain,

@@ -240,6 +240,10 @@ class TrainingRun:
                 if event.lost_shard and self._config.rejoin_limit:
                     # Whether the shard is lost to all is seen from the coordinator.
                     return self._lost(member, f"it lost parameter server {event.lost_shard}", now)
+                if event.too_many > 1 and self._config.rejoin_limit and self._rounds is not None:
+                    most = self._plans.lower(member.name, event.too_many)
+                    what = f"out of memory with {event.too_many} samples at once, from now on at most {most}"
+                    return self._lost(member, what, now)
                 member.phase, member.error = WorkerPhase.LOST, event.error
                 raise fault_of(event)
             case ev.SessionBroken():

@@ -160,11 +160,15 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFailed:
-    """A script raised; `error` is its traceback or last lines. `lost_shard`: it ended because it lost that one."""
+    """A script raised; `error` is its traceback or last lines. `lost_shard`: it ended because it lost that one.
+
+    `too_many`: samples that it computed at once when it ran out of memory; it begins anew. 0: it did not.
+    """
 
     worker: str
     error: str
     lost_shard: str = ""
+    too_many: int = 0
 
 
 @dataclass(frozen=True, slots=True)

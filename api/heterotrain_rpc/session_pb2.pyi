@@ -898,18 +898,22 @@ class Failure(_message.Message):
 
     ERROR_FIELD_NUMBER: _builtins.int
     LOST_SHARD_FIELD_NUMBER: _builtins.int
+    TOO_MANY_SAMPLES_FIELD_NUMBER: _builtins.int
     error: _builtins.str
     lost_shard: _builtins.str
     """The parameter server that this worker lost, if it ends for that reason."""
+    too_many_samples: _builtins.int
+    """The script ran out of memory while it computed so many samples at once, and begins anew; 0: it did not."""
     def __init__(
         self,
         *,
         error: _builtins.str = ...,
         lost_shard: _builtins.str = ...,
+        too_many_samples: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "lost_shard", b"lost_shard"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "lost_shard", b"lost_shard", "too_many_samples", b"too_many_samples"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

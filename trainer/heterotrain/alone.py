@@ -85,7 +85,12 @@ class AloneEngine:
     def report(self, values: Mapping[str, float]) -> None:
         """Nobody shows them: print them yourself."""
 
-    def close(self, failure: str | None = None) -> None:
+    @property
+    def may_begin_anew(self) -> bool:
+        """There is no job to come back to."""
+        return False
+
+    def close(self, failure: str | None = None, *, too_many: int = 0) -> None:
         """Nobody to tell."""
 
     @property

@@ -113,6 +113,13 @@ class Engine(Protocol):
         """Show values in the job's status."""
         ...
 
-    def close(self, failure: str | None = None) -> None:
-        """The script is over, well or with `failure`; safe to call twice."""
+    @property
+    def may_begin_anew(self) -> bool:
+        """Whether the script may leave the job and join again."""
+        ...
+
+    def close(self, failure: str | None = None, *, too_many: int = 0) -> None:
+        """The script is over, well or with `failure`; safe to call twice. `too_many`: samples that did not fit at once;
+        the script begins anew.
+        """
         ...

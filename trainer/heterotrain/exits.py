@@ -14,11 +14,19 @@ class ExitWatch:
     """Calls `on_failure` with the reason, or `on_end`, when the script ends; one of them, once.
 
     Watched are uncaught exceptions (`sys.excepthook`), `sys.exit` with a code, and the interpreter's end (`atexit`).
+    `on_error`, if given, is asked first about an uncaught exception: true, and nothing is left to be told.
+
     Python tells nobody about a bare ``raise SystemExit(1)``, and nothing runs after `os._exit` or a signal: for these
     whoever started the process sees the exit code, and the coordinator the broken stream.
     """
 
-    def __init__(self, on_end: Callable[[], None], on_failure: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        on_end: Callable[[], None],
+        on_failure: Callable[[str], None],
+        on_error: Callable[[BaseException], bool] = lambda _: False,
+    ) -> None:
+        self._on_error = on_error
         self._on_end = on_end
         self._on_failure = on_failure
         self._excepthook = sys.excepthook
@@ -43,7 +51,8 @@ class ExitWatch:
         self._excepthook(kind, error, trace)
         if not self._over:
             self._over = True
-            self._on_failure(first_line(error))
+            if not self._on_error(error):
+                self._on_failure(first_line(error))
 
     def _noting_exit(self, code: object = None) -> NoReturn:
         self._exit_code = code

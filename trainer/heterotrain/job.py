@@ -133,6 +133,11 @@ class JobEngine:
         """The job goes back to a checkpoint: once the script has ended, it is to begin from its first line."""
         return self._loss is not None and self._loss.again
 
+    @property
+    def may_begin_anew(self) -> bool:
+        """A worker that is lost to this job may join again."""
+        return self._welcome.rejoins and not self._leaving and self._loss is None
+
     def configure(self, setup: Setup) -> Gradients:
         """Agree on the model, bind it to an arena, give or get the initial values."""
         with self._noting_loss():
@@ -242,16 +247,22 @@ class JobEngine:
         """For the job's status and its stop condition."""
         self._send(pb.WorkerMessage(report=pb.Report(values=values)))
 
-    def close(self, failure: str | None = None) -> None:
+    def close(self, failure: str | None = None, *, too_many: int = 0) -> None:
         """Say how the script ended; if a peer was lost, say why as the last line on standard error."""
         failure = failure or (self._loss.reason if self._loss else None)
         if failure is None:
             self._stream.close(pb.WorkerMessage(goodbye=pb.Goodbye()))
         else:
             lost_shard = self._loss.shard if self._loss is not None else ""
-            self._stream.close(pb.WorkerMessage(failure=pb.Failure(error=failure, lost_shard=lost_shard)))
+            said = pb.Failure(error=failure, lost_shard=lost_shard, too_many_samples=too_many)
+            self._stream.close(pb.WorkerMessage(failure=said))
         if self._bound is not None:
             self._bound.shards.close()
+        if too_many:
+            sys.stderr.write(
+                f"heterotrain: worker {self._name} begins its script anew, with less than {too_many} samples at once\n"
+            )
+            sys.stderr.flush()
         if self._loss is not None:
             what = "begins its script anew" if self._loss.again else "ends"
             sys.stderr.write(f"heterotrain: worker {self._name} {what}: {self._loss.reason}\n")

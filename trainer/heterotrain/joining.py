@@ -15,6 +15,7 @@ from heterotrain.engine import Engine
 from heterotrain.errors import UsageError
 from heterotrain.exits import ExitWatch, first_line
 from heterotrain.leaving import LeaveWatch
+from heterotrain.memory import is_out_of_memory
 from heterotrain.metrics import can_serve, start_metrics
 from heterotrain.randomness import seed_everything, stable_seed
 from heterotrain.restart import Script
@@ -114,7 +115,12 @@ def _session_in_job(job: JobSettings, settings: Settings, device: torch.device) 
         if engine.begins_anew:
             script.begin_anew()
 
-    watch = ExitWatch(end, session.fail)
+    def comes_back(error: BaseException) -> bool:
+        if is_out_of_memory(error) and session.exhausted(first_line(error)):
+            script.begin_anew()
+        return False
+
+    watch = ExitWatch(end, session.fail, comes_back)
     watch.install()
     session.on_close(watch.remove)
     leave = LeaveWatch(engine.leave)

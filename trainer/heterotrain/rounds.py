@@ -86,6 +86,11 @@ class Rounds:
         """The script is in the body of an epoch."""
         return self._stage is _Stage.WITHIN
 
+    @property
+    def samples_at_hand(self) -> int:
+        """Samples that the script computes now, at once; 0: it does not compute."""
+        return 0 if self._held is None else self._held.samples
+
     def at_start(self, follow: Callable[[], None]) -> None:
         """Have `follow` called when it is known where training begins: not at its beginning, after a checkpoint."""
         self._at_start.append(follow)

@@ -227,6 +227,17 @@ class Session:
         """Leave the job and fail it: `error` is shown as the reason. Called by itself for an uncaught exception."""
         self._end(error)
 
+    def exhausted(self, error: str) -> bool:
+        """Leave the job for want of memory, to come back and compute fewer samples at once; false: that cannot help.
+
+        Called by itself for an uncaught exception that says so; if true, the script must begin anew.
+        """
+        samples = 0 if self._rounds is None else self._rounds.samples_at_hand
+        if self._closed or samples < 2 or not self._engine.may_begin_anew:
+            return False
+        self._end(error, too_many=samples)
+        return True
+
     def __enter__(self) -> Self:
         return self
 
@@ -237,12 +248,12 @@ class Session:
         if kind is None:
             self.close()
 
-    def _end(self, failure: str | None) -> None:
+    def _end(self, failure: str | None, *, too_many: int = 0) -> None:
         if not self._closed:
             self._closed = True
             for action in self._when_closed:
                 action()
-            self._engine.close(failure)
+            self._engine.close(failure, too_many=too_many)
 
     def _prepared(self, what: str) -> Rounds:
         if self._rounds is None:

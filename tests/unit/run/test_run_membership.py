@@ -460,3 +460,64 @@ def test_a_newcomer_hears_the_end_of_the_epoch_that_it_came_into() -> None:
     assert len(ends) == 3
     assert_all_samples_once(driver)
     assert SampleRange(0, 0, 4) in driver.committed_samples()
+
+
+# --- want of memory -----------------------------------------------------------------------------------------------
+
+
+def parts(driver: Driver) -> dict[str, int | None]:
+    return {name: share.micro_batch for name, share in driver.run.view(driver.now).plan.shares.items()}
+
+
+def test_a_worker_that_ran_out_of_memory_comes_back_and_computes_half_as_many_samples_at_once() -> None:
+    driver = paused()
+
+    driver.tell(ev.WorkerFailed("a-0", "MemoryError", too_many=4))
+
+    assert phases(driver)["a-0"] is WorkerPhase.LOST
+    driver.join("a-0")
+    assert parts(driver) == {"a-0": 2, "a-1": None, "b-0": None}
+    go(driver)
+    assert_all_samples_once(driver)
+    events = [event.message for event in driver.run.view(driver.now).events]
+    assert "worker a-0 is lost: out of memory with 4 samples at once, from now on at most 2" in events
+
+
+def test_no_plan_gives_it_more_at_once_again() -> None:
+    driver = paused()
+    driver.tell(ev.WorkerFailed("a-0", "MemoryError", too_many=4))
+    driver.join("a-0")
+    driver.tell(ev.WorkerFailed("a-0", "MemoryError", too_many=2))
+    driver.join("a-0")
+
+    driver.tell(ev.PlanRequested(7, 0, {"a-0": Share(4, 4), "a-1": Share(2, 2), "b-0": Share(2)}, "by hand", 10.0))
+    for name in THREE:
+        driver.tell(ev.PlanAnswered(name, driver.of(out.Send)[-1].message.plan.generation, True, ""))
+
+    assert parts(driver) == {"a-0": 1, "a-1": 2, "b-0": None}
+
+
+@pytest.mark.parametrize(
+    ("too_many", "changes"),
+    [
+        pytest.param(1, {}, id="a single sample does not fit"),
+        pytest.param(4, {"rejoin_limit": 0}, id="nobody may come back"),
+    ],
+)
+def test_a_want_of_memory_that_smaller_parts_cannot_help_fails_the_job(too_many: int, changes: dict[str, int]) -> None:
+    driver = paused(**changes)
+
+    driver.tell(ev.WorkerFailed("a-0", "MemoryError", too_many=too_many))
+
+    assert (driver.outcome.phase, driver.outcome.reason) == (Phase.FAILED, RunReason.WORKER_FAILED)
+
+
+def test_a_worker_that_runs_out_of_memory_again_and_again_fails_the_job() -> None:
+    driver = paused(rejoin_limit=1)
+    driver.tell(ev.WorkerFailed("a-0", "MemoryError", too_many=4))
+    driver.join("a-0")
+
+    driver.tell(ev.WorkerFailed("a-0", "MemoryError", too_many=2))
+
+    assert driver.outcome.phase is Phase.FAILED
+    assert "out of memory with 2 samples at once" in driver.outcome.message

@@ -45,7 +45,9 @@ def event_of(worker: str, message: session_pb2.WorkerMessage) -> ev.WorkerEvent:
         case "failure":
             failure = message.failure
             lines = failure.error[-ERROR_LIMIT:].splitlines()
-            return ev.WorkerFailed(worker, "\n".join(map(printable, lines)), word(failure.lost_shard))
+            return ev.WorkerFailed(
+                worker, "\n".join(map(printable, lines)), word(failure.lost_shard), failure.too_many_samples
+            )
         case "leaving":
             return ev.Leaving(worker)
         case "goodbye":
