@@ -50,6 +50,11 @@ class RunFigures:
         """Reached of what was possible in it."""
         return self.samples_per_second / self.ideal_samples_per_second
 
+    def median_speed(self, warm_up_seconds: float) -> float:
+        """Median over the pieces of the window, a sixtieth of the run each: a machine's bad moments do not move it."""
+        pieces = [speed for seconds, speed in self.throughput if seconds >= warm_up_seconds]
+        return median(pieces) if pieces else self.samples_per_second
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
@@ -191,6 +196,7 @@ def _variant(result: Result, name: str) -> dict[str, Any]:
         "samples_per_second": median(run.samples_per_second for run in runs),
         "share_of_ideal": median(run.share_of_ideal for run in runs),
         "share_of_ideal_range": [min(r.share_of_ideal for r in runs), max(r.share_of_ideal for r in runs)],
+        "median_samples_per_second": median(run.median_speed(result.warm_up_seconds) for run in runs),
         "with_start_samples_per_second": median(run.with_start_samples_per_second for run in runs),
         "seconds_to_target": median(reached) if len(reached) == len(runs) else None,
         "seconds_to_target_range": [min(reached), max(reached)] if reached else None,
@@ -224,7 +230,7 @@ def lines(told: Mapping[str, Any]) -> list[str]:
         f"batch {told['batch']}, windows of {told['seconds']:g} s after {told['warm_up_seconds']:g} s{quotas}",
         f"ideal {told['ideal_samples_per_second']:,.0f} samples/s (all at once, without communication{alone})",
         f"S_balance {told['s_balance']:.2f}, best whole shares {told['best_share_of_ideal']:.1%}",
-        "run           samples/s  of ideal  with start  to 85 %  accuracy  plan error  real part  machine",
+        "run           samples/s  of ideal      median  with start  to 85 %  accuracy  plan error  real part  machine",
     ]
     return [*head, *(_line(run) for run in told["runs"]), *(_check_line(check) for check in told["acceptance"])]
 
@@ -235,6 +241,7 @@ def _line(run: Mapping[str, Any]) -> str:
     target, accuracy, error = run["seconds_to_target"], run["final_accuracy"], run["plan_error"]
     return (
         f"{run['name']:12}{run['samples_per_second']:11,.1f}{run['share_of_ideal']:10.1%}"
+        f"{run['median_samples_per_second']:12,.1f}"
         f"{run['with_start_samples_per_second']:12,.1f}{'-' if target is None else f'{target:.1f} s':>9}"
         f"{'-' if accuracy is None else f'{accuracy:.1%}':>10}{'-' if error is None else f'{error:.1%}':>12}"
         f"{run['real_part']:11.1%}{run['machine_busy']:9.1%}"
