@@ -10,8 +10,8 @@ import pytest
 
 from support.cluster import Document, Job, Namespace, example, run
 
-LONG = ["--epochs", "120"]
-"""A minute and more of training."""
+LONG = ["--epochs", "240"]
+"""Two minutes and more of training."""
 SAMPLES = 1500
 """Of the example's data set."""
 FOLDER = "/var/lib/heterotrain-e2e"
@@ -75,7 +75,7 @@ def recovered(namespace: Namespace, want: dict[str, int], seconds: float = 180) 
     """The job, once all that was lost runs again and is in the training."""
 
     def holds(job: Job) -> bool:
-        ready = job.condition("Recovering")[0] == "False" and job.status["readyWorkers"] == "3/3"
+        ready = job.condition("Recovering")[0] == "False" and job.status.get("readyWorkers") == "3/3"
         return restarts(job).keys() == want.keys() and ready
 
     return namespace.wait_for_job("digits", f"has made good {want}", seconds, holds)
