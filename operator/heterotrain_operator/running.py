@@ -92,6 +92,7 @@ class Operator:
             forget=self._pods.forget,
             told=self._told,
             node_fact=self._node_fact,
+            capabilities=lambda: {} if self._information is None else self._information.capabilities(),
             metrics=self.metrics,
         )
         reconciler = Reconciler(world)

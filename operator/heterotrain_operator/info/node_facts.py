@@ -34,6 +34,12 @@ def node_fact(store: Store, namespace: str, pod: str, node: str, now: float) -> 
     return fact if fact != NodeFact(node) else None
 
 
+def capabilities(store: Store, now: float) -> dict[str, float]:
+    """Cores that a trainer can count on now, of each node of which that is known (`node_capability_cores`)."""
+    found = store.latest(now, "node/*", "node_capability_cores")
+    return {r.entity.removeprefix("node/"): float(r.value) for r in found if isinstance(r.value, float | int)}
+
+
 def _number(store: Store, entity: Entity, metric: str, now: float) -> float | None:
     reading = store.get(entity, metric, now)
     return float(reading.value) if reading is not None and isinstance(reading.value, float | int) else None

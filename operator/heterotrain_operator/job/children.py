@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from heterotrain_api.contract import Role
 from heterotrain_operator.job import manifests
 from heterotrain_operator.job.certificates import certificate_names
 from heterotrain_operator.job.decision import ApplyService, DeletePod, MakeCertificate, MakePod, MakeSecret
@@ -18,6 +19,7 @@ from heterotrain_operator.job.failures import fills, outlived_peer
 from heterotrain_operator.job.losses import is_awaited
 from heterotrain_operator.job.membership import is_newcomer, left_over, outdated_coordinator
 from heterotrain_operator.job.names import secret_name, slot_pod_name
+from heterotrain_operator.job.placement import Wish
 from heterotrain_operator.job.slots import Slot, is_gone
 from heterotrain_operator.job.view import View
 
@@ -99,11 +101,12 @@ def highest_attempt(view: View) -> int:
 def _make(view: View, slot: Slot) -> MakePod:
     assert view.job is not None  # noqa: S101  # callers look at `faults` first
     place = view.observed.replacing.get(slot.name)
-    avoid = "" if place is None else place.node
+    capabilities = view.observed.capabilities if slot.role is Role.WORKER else {}
+    wish = Wish(avoid="" if place is None else place.node, capabilities=capabilities)
     context = view.context
     shared, own = secret_name(view.name, view.uid), context.secret(slot)
     certificate = None if own == shared else MakeCertificate(own, slot.name, shared)
-    manifest = manifests.pod(context, view.job, slot, next_attempt(view, slot), avoid=avoid)
+    manifest = manifests.pod(context, view.job, slot, next_attempt(view, slot), wish=wish)
     return MakePod(slot.name, manifest, certificate)
 
 

@@ -14,6 +14,7 @@ from heterotrain_api.contract import Annotation, Role
 from heterotrain_api.status import Condition, ConditionStatus, HeteroTrainJobStatus
 from heterotrain_operator.job.decision import JobEvent
 from heterotrain_operator.job.judge import End
+from heterotrain_operator.job.placement import preference_words
 from heterotrain_operator.job.recovery import fresh, times_words
 from heterotrain_operator.job.requests import MalformedRequestError, parse_plan
 from heterotrain_operator.job.view import View
@@ -97,7 +98,8 @@ def _acceptance(view: View, new: HeteroTrainJobStatus) -> Iterator[JobEvent]:
     if now.status is ConditionStatus.TRUE:
         roles = Counter(slot.role for slot in view.pods)
         message = f"created {len(view.pods)} pods: {roles[Role.PS]} parameter servers, {roles[Role.WORKER]} workers"
-        yield event(Reason.PODS_CREATED, message)
+        preferred = preference_words(view.observed.capabilities)
+        yield event(Reason.PODS_CREATED, f"{message}; {preferred}" if preferred else message)
     elif now.status is ConditionStatus.FALSE:
         yield event(now.reason, now.message, warning=True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from heterotrain_api.contract import Annotation, Container, Label, MountPath, Port
 from heterotrain_api.trainer_config import ShardConfig
@@ -17,17 +17,18 @@ from heterotrain_operator.job.names import (
     shard_addresses,
     slot_pod_name,
 )
-from heterotrain_operator.job.placement import elsewhere
+from heterotrain_operator.job.placement import Wish, placed
 from heterotrain_operator.job.podspec import pod_spec
 from heterotrain_operator.job.slots import COORDINATOR_SLOT, Slot
 from heterotrain_operator.job.template import pod_parts
 from heterotrain_operator.job.trainer_config import trainer_config, with_replicas
 
 Manifest = dict[str, Any]
+NO_WISH: Final = Wish()
 
 
-def pod(context: PodContext, job: HeteroTrainJob, slot: Slot, attempt: int, *, avoid: str = "") -> Manifest:
-    """The pod that fills `slot`, as it is sent to the API server. `avoid`: node that it had better not run on."""
+def pod(context: PodContext, job: HeteroTrainJob, slot: Slot, attempt: int, *, wish: Wish = NO_WISH) -> Manifest:
+    """The pod that fills `slot`, as it is sent to the API server."""
     metadata, _ = pod_parts(context.template(slot))
     annotations = {"kubectl.kubernetes.io/default-container": Container.TRAINER, **metadata.get("annotations", {})}
     if slot == COORDINATOR_SLOT:
@@ -42,7 +43,7 @@ def pod(context: PodContext, job: HeteroTrainJob, slot: Slot, attempt: int, *, a
             "annotations": annotations,
             "ownerReferences": [owner_reference(context.job, context.uid)],
         },
-        "spec": elsewhere(pod_spec(context, slot), avoid),
+        "spec": placed(pod_spec(context, slot), wish),
     }
 
 

@@ -117,6 +117,8 @@ class Observed:
     """When pods were made lately, oldest first, by name in the job; as far as this operator remembers."""
     adaptation: Decision | None = None
     """The newest decision of the job's adaptation loop; `None`: none yet, or it is off."""
+    capabilities: Mapping[str, float] = field(default_factory=dict)
+    """Cores that a trainer can count on now, by node; of nodes that are not in it nothing is known."""
     replacing: Mapping[str, PlaceSeen] = field(default_factory=dict)
     """Workers whose pods the adaptation wants to be made again elsewhere, by name in the job, with where they run."""
     decisions: tuple[Told, ...] = ()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from heterotrain_api.contract import Role
@@ -58,6 +58,8 @@ class World:
     """Told each state that a job's coordinator sends."""
     node_fact: Callable[[str, str, str], NodeFact | None] = lambda _namespace, _pod, _node: None
     """What the information service knows of the node below a pod."""
+    capabilities: Callable[[], Mapping[str, float]] = dict
+    """Cores that a trainer can count on, by node, as far as the information service knows."""
     metrics: Metrics | None = None
     cpu: Callable[[], float] = time.thread_time
 
@@ -80,6 +82,7 @@ class Reconciler:
         if observed is None:
             self._forget(key)
             return Pass(gone=True)
+        observed = replace(observed, capabilities=world.capabilities())
         memory = self._memory(key, observed.job["metadata"]["uid"])
         if memory.loop is not None:
             memory.loop.follow(observed.job)

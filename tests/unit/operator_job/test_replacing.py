@@ -23,7 +23,7 @@ from builders_operator import (
 from heterotrain_api.conditions import Reason
 from heterotrain_api.status import Recovery, Restart
 from heterotrain_operator.adaptation import PlaceSeen
-from heterotrain_operator.job.placement import elsewhere
+from heterotrain_operator.job.placement import Wish, placed
 from heterotrain_operator.job.replacing import irreplaceable
 
 SLOW = make_pod("cpu-1", node="node-slow")
@@ -85,9 +85,9 @@ def test_what_the_template_prefers_stays() -> None:
     key = "preferredDuringSchedulingIgnoredDuringExecution"
     spec = {"affinity": {"podAffinity": {"a": 1}, "nodeAffinity": {key: [mine]}}, "nodeName": ""}
 
-    there = elsewhere(spec, "x")
+    there = placed(spec, Wish(avoid="x"))
 
     assert there["affinity"]["nodeAffinity"][key][0] == mine
     assert there["affinity"]["podAffinity"] == {"a": 1}
     assert len(spec["affinity"]["nodeAffinity"][key]) == 1
-    assert elsewhere(spec, "") == spec
+    assert placed(spec, Wish()) == spec

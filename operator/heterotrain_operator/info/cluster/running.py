@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
@@ -30,7 +30,7 @@ from heterotrain_operator.info.events import EventLog
 from heterotrain_operator.info.exposition import DerivedValues
 from heterotrain_operator.info.history import History
 from heterotrain_operator.info.loop import InfoService
-from heterotrain_operator.info.node_facts import node_fact
+from heterotrain_operator.info.node_facts import capabilities, node_fact
 from heterotrain_operator.info.readers import ReaderSettings, make_readers
 from heterotrain_operator.info.sources.web import WebSettings
 from heterotrain_operator.info.store import Limits, Store
@@ -101,6 +101,10 @@ class Information:
         if self._service is None:
             return None
         return node_fact(self._service.engine.store, namespace, pod, node, self._now())
+
+    def capabilities(self) -> Mapping[str, float]:
+        """Cores that a trainer can count on, by node; empty: nothing is known."""
+        return {} if self._service is None else capabilities(self._service.engine.store, self._now())
 
     async def _make_service(self, client: ApiClient) -> InfoService:
         settings = self._settings
