@@ -9,12 +9,13 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from heterotrain_api.contract import ExitCode
 from heterotrain_operator.commands import explain as explain_command
 from heterotrain_operator.commands import info, jobs, plan, plugins, sync
 from heterotrain_operator.commands import lab as lab_command
 from heterotrain_operator.commands import run as run_commands
-from heterotrain_operator.commands import simulate as simulate_command
 from heterotrain_operator.commands import scale as scale_command
+from heterotrain_operator.commands import simulate as simulate_command
 from heterotrain_operator.commands.errors import CommandError
 
 
@@ -36,8 +37,8 @@ def make_app(others: Iterable[EntryPoint] = ()) -> typer.Typer:
     app.add_typer(info.app, name="info")
     for function in (jobs.logs, jobs.stop, jobs.drain, jobs.checkpoint):
         app.command()(function)
-    app.command()(explain_command.explain)
     app.command()(scale_command.scale)
+    app.command()(explain_command.explain)
     app.command()(simulate_command.simulate)
     app.command()(lab_command.lab)
     app.command(name="version")(show_version)
@@ -71,10 +72,20 @@ def options(
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line `arguments` (the process's own by default) and end the process."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    for word in words:
+        if not word.isprintable() and any("\udc80" <= character <= "\udcff" for character in word):
+            encoding = sys.getfilesystemencoding()
+            typer.echo(f"{word!r}: is no text in {encoding}: rename what is called so, or set a UTF-8 locale", err=True)
+            sys.exit(ExitCode.INVALID)
     app = make_app(plugins.wanted(plugins.installed(), words))
     try:
         app(words)
     except CommandError as error:
         typer.echo(str(error), err=True)
         sys.exit(error.code)
+    except OSError as error:
+        # What no command foresaw: a disk that is full, a file that may not be read. The system says which and why.
+        what = f"{error.filename}: " if error.filename is not None else ""
+        typer.echo(f"{what}{error.strerror or error}", err=True)
+        sys.exit(ExitCode.FAILED)
     sys.exit(0)

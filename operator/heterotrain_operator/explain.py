@@ -20,11 +20,15 @@ class NothingToExplainError(LookupError):
 
 
 def read_records(lines: Iterable[str]) -> list[Record]:
-    """The records; a last line that is still being written is passed over."""
+    """The records; a last line that is still being written is passed over. Raises `ValueError` for other lines."""
     records: list[Record] = []
-    for line in lines:
-        if line.endswith("\n"):
-            records.append(json.loads(line))
+    for number, line in enumerate(lines, start=1):
+        if not line.endswith("\n"):
+            continue
+        record = json.loads(line)
+        if not isinstance(record, dict) or "action" not in record:
+            raise ValueError(f"line {number} is no decision")
+        records.append(record)
     return records
 
 

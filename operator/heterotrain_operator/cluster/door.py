@@ -19,6 +19,8 @@ from kubernetes.aio.config.incluster_config import SERVICE_TOKEN_FILENAME
 from heterotrain_operator.errors import ApiError
 from heterotrain_operator.kube import Json, Kube, _core, _error, _jobs, _parse, _Request
 from heterotrain_operator.metrics import Metrics
+from heterotrain_operator.text_file import TextError, read_text
+from heterotrain_operator.yaml_documents import YamlError, load_documents
 
 FIELD_MANAGER: Final = "heterotrain-cli"
 CALL_SECONDS: Final = 20.0
@@ -76,6 +78,7 @@ async def connect_user(context: str | None, timeout_seconds: float = CALL_SECOND
     if kubeconfig is None:
         config.load_incluster_config(client_configuration=configuration)
     else:
+        _check_readable(kubeconfig)
         await config.load_kube_config(config_file=kubeconfig, context=context, client_configuration=configuration)
     client = ApiClient(configuration)
     client.user_agent = FIELD_MANAGER
@@ -83,6 +86,19 @@ async def connect_user(context: str | None, timeout_seconds: float = CALL_SECOND
         yield UserKube(client, Metrics(), timeout_seconds)
     finally:
         await client.close()
+
+
+def _check_readable(kubeconfig: str) -> None:
+    """Raise `config.ConfigException` for a file that the Kubernetes client would break on."""
+    for place in filter(None, kubeconfig.split(os.pathsep)):
+        try:
+            documents = load_documents(read_text(Path(place)))
+        except FileNotFoundError:
+            continue  # as kubectl does
+        except (TextError, YamlError) as error:
+            raise config.ConfigException(f"{place} is no kubeconfig: {error}") from None
+        if len(documents) != 1 or not isinstance(documents[0], dict):
+            raise config.ConfigException(f"{place} is no kubeconfig: it must be one object")
 
 
 def own_namespace(context: str | None) -> str:

@@ -40,8 +40,11 @@ def explain(
         raise CommandError(
             f"job {job} has no record of decisions ({path}): its adaptation is off, or training has not begun"
         )
-    with path.open() as file:
-        records = read_records(file)
+    try:
+        with path.open(encoding="utf-8") as file:
+            records = read_records(file)
+    except ValueError as error:
+        raise CommandError(f"{path}: is no record of decisions, or is damaged: {error}") from None
     print_chain(records, generation, as_json=as_json)
 
 

@@ -93,11 +93,13 @@ def logs(
         remote().logs(place, job, process, follow=follow)
         return
     found = find_job(job)
-    files = {path.stem: path for path in sorted(found.logs.glob("*.log"))}
+    files = {path.stem: path for path in sorted(found.logs.glob("*.log")) if path.is_file()}
     if process is not None:
         if process not in files:
             raise CommandError(f"job {job} has no log of {process}; there are: {', '.join(files) or 'none'}")
         files = {process: files[process]}
+    if not files:
+        raise CommandError(f"job {job} has no logs in {found.logs}: it is just starting, or the folder was removed")
     offsets = dict.fromkeys(files, 0)
     while True:
         # Asked before the files are read: what is written between the two is still shown.

@@ -20,7 +20,9 @@ from heterotrain_rpc import control_pb2
 
 app = typer.Typer(help="Show or change the shares of a running job.", no_args_is_help=True)
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Name of a running job.")]
-_SHARE: Final = re.compile(r"(?P<worker>[^=\s]+)=(?P<samples>\d+)(?:/(?P<micro_batch>\d+))?")
+_SHARE: Final = re.compile(r"(?P<worker>[^=\s]+)=(?P<samples>[0-9]+)(?:/(?P<micro_batch>[0-9]+))?")
+_DIGITS: Final = 20
+"""Of a number that are read; one so long is too large in any case."""
 
 
 @app.command()
@@ -84,6 +86,8 @@ def parse_shares(texts: Sequence[str]) -> list[control_pb2.PlanShare]:
         worker = match["worker"]
         if worker in shares:
             raise CommandError(f"{text}: {worker} is named twice", ExitCode.INVALID)
+        if max(len(number or "") for number in match.group("samples", "micro_batch")) > _DIGITS:
+            raise CommandError(f"{text[:40]}: a share has at most {MAX_BATCH} samples", ExitCode.INVALID)
         micro_batch = int(match["micro_batch"]) if match["micro_batch"] else None
         if max(int(match["samples"]), micro_batch or 0) > MAX_BATCH:
             raise CommandError(f"{text}: a share has at most {MAX_BATCH} samples", ExitCode.INVALID)

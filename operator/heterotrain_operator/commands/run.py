@@ -24,7 +24,7 @@ from heterotrain_operator.local.manifest import LoadedJob, ManifestError, load_j
 from heterotrain_operator.local.packages import missing_for_training
 from heterotrain_operator.local.process_plan import ProcessPlan
 from heterotrain_operator.local.progress import Display, Style, make_console, make_display
-from heterotrain_operator.local.registry import JobRunningError, Registry, home
+from heterotrain_operator.local.registry import HomeError, JobRunningError, Registry, home
 from heterotrain_operator.local.report import summary_lines
 from heterotrain_operator.local.runner import Result, run_job
 from heterotrain_operator.local.speeds import SpeedsError, parse_speeds, stretches
@@ -116,7 +116,7 @@ def run(  # noqa: PLR0917  # a command: its options are given by name
             _prepare(plan, loaded)
             limits = Limits(startup_seconds=startup_seconds, restarts=backoff_limit(spec), rejoins=rejoin_limit(spec))
             result = run_job(plan, manifest.absolute(), registry=registry, display=display, limits=limits)
-    except (JobRunningError, SpeedsError) as error:
+    except (JobRunningError, HomeError, SpeedsError) as error:
         raise CommandError(str(error), ExitCode.INVALID) from None
     _close(result, report_folder, display)
     raise typer.Exit(result.state.exit_code)
@@ -182,7 +182,9 @@ def _prepare(plan: ProcessPlan, loaded: LoadedJob) -> None:
     try:
         plan.folder.prepare(loaded.document)
     except OSError as error:
-        raise CommandError(f"--report {plan.folder.report}: cannot be written to: {error}", ExitCode.INVALID) from None
+        raise CommandError(
+            f"--report {plan.folder.report}: cannot be written to: {error.strerror}", ExitCode.INVALID
+        ) from None
 
 
 def _stretches(speeds: str | None, spec: HeteroTrainJobSpec) -> Mapping[str, float]:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import fcntl
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Final
 
 import psutil
+from pydantic import Field, TypeAdapter
 
 ENTRY_FILE: Final = "runner.json"
 LOCK_FILE: Final = "lock"
@@ -23,6 +25,10 @@ _START_TOLERANCE_SECONDS: Final = 1.0
 
 class JobRunningError(RuntimeError):
     """A job of this name runs already."""
+
+
+class HomeError(RuntimeError):
+    """The folder of all jobs cannot be used."""
 
 
 class JobNotFoundError(LookupError):
@@ -37,7 +43,7 @@ class Entry:
     uid: str
     manifest: str
     """Path of the file that was run."""
-    pid: int
+    pid: Annotated[int, Field(gt=0, lt=2**31)]
     """Of the runner."""
     started: float
     """When that process was started, seconds since the epoch: a pid is used again, the pair is not."""
@@ -58,12 +64,10 @@ class Entry:
     @classmethod
     def from_json(cls, text: str) -> Entry:
         """The inverse of `to_json`; unknown fields are passed over. Raises `ValueError`."""
-        try:
-            data: dict[str, Any] = json.loads(text)
-            known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
-            return cls(**{**known, "processes": tuple(known.get("processes", ()))})
-        except (TypeError, AttributeError) as error:
-            raise ValueError(f"not an entry of a job: {error}") from error
+        return _ENTRIES.validate_json(text, strict=True)
+
+
+_ENTRIES: Final = TypeAdapter(Entry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,7 @@ class Registry:
     """The jobs under one home folder."""
 
     def __init__(self, home: Path) -> None:
+        self._home = home
         self._jobs = home / "jobs"
 
     def folder(self, job: str) -> Path:
@@ -121,14 +126,23 @@ class Registry:
 
     @contextmanager
     def claim(self, job: str) -> Iterator[Path]:
-        """Hold the name `job` for this process and give its folder; raises `JobRunningError` if another holds it.
+        """Hold the name `job` for this process and give its folder.
+
+        Raises `JobRunningError` if another process holds it, `HomeError` if there can be no folder.
 
         The lock belongs to the open file, so that it ends with this process, however that dies. Children must not
         inherit it (they do not: Python's files are closed on exec).
         """
         folder = self.folder(job)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (folder / LOCK_FILE).open("w") as lock:
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            opened = (folder / LOCK_FILE).open("w")
+        except OSError as error:
+            words = (
+                f"{self._home}: jobs cannot be kept there: {error.strerror}; name another folder in HETEROTRAIN_HOME"
+            )
+            raise HomeError(words) from None
+        with opened as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -154,7 +168,8 @@ class Registry:
 
     def find(self, name: str) -> LocalJob:
         """The job of that name; raises `JobNotFoundError`."""
-        job = self._read(self.folder(name))
+        # A name is one folder's: neither a path nor longer than a file's name.
+        job = self._read(self.folder(name)) if re.fullmatch(r"[-a-z0-9]{1,63}", name) else None
         if job is None:
             names = ", ".join(known.entry.job for known in self.jobs())
             raise JobNotFoundError(
@@ -167,7 +182,7 @@ class Registry:
     def _read(self, folder: Path) -> LocalJob | None:
         try:
             entry = Entry.from_json((folder / ENTRY_FILE).read_text())
-        except (FileNotFoundError, NotADirectoryError, ValueError):
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError):
             # A job that is just being set up has no entry yet.
             return None
         return LocalJob(entry, folder, same_process(entry.pid, entry.started))

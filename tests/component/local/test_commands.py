@@ -150,7 +150,19 @@ def test_shares_are_read(texts: list[str], want: list[control_pb2.PlanShare]) ->
 
 
 @pytest.mark.parametrize(
-    "texts", [["cpu-0"], ["cpu-0=-1"], ["cpu-0=6/"], ["=3"], ["a=1", "a=2"], ["a=1.5"], ["a=4294967296"]]
+    "texts",
+    [
+        ["cpu-0"],
+        ["cpu-0=-1"],
+        ["cpu-0=6/"],
+        ["=3"],
+        ["a=1", "a=2"],
+        ["a=1.5"],
+        ["a=4294967296"],
+        ["a=٣"],
+        ["a=" + "9" * 5000],
+    ],
+    ids=lambda texts: " ".join(texts)[:20],
 )
 def test_what_is_no_share_is_refused(texts: list[str]) -> None:
     with pytest.raises(CommandError):
@@ -166,6 +178,80 @@ def test_a_command_for_an_unknown_job(
     monkeypatch.setenv("HETEROTRAIN_HOME", str(tmp_path))
     words = "no local job is named x; there are none; a job on a cluster is named with -n NAMESPACE\n"
     assert call(capsys, *arguments) == (1, words)
+
+
+def finished(home: Path, report: Path) -> None:
+    """Leave what a job named over leaves."""
+    registry = Registry(home)
+    with registry.claim("over"):
+        registry.write(
+            Entry(job="over", uid="u", manifest="", pid=2**22 + 1, started=0.0, report=str(report), state="Succeeded")
+        )
+
+
+def test_a_job_whose_logs_are_gone_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HETEROTRAIN_HOME", str(tmp_path))
+    finished(tmp_path, tmp_path / "report")
+    words = f"job over has no logs in {tmp_path}/report/logs: it is just starting, or the folder was removed\n"
+    assert call(capsys, "logs", "over") == (1, words)
+
+
+@pytest.mark.parametrize(
+    ("content", "want"),
+    [
+        pytest.param(b"no JSON\n", "is damaged: Expecting value", id="no JSON"),
+        pytest.param(b"[]\n", "is damaged: line 1 is no decision", id="no object"),
+        pytest.param(b"\xff\n", "is damaged: 'utf-8' codec can't decode", id="no text"),
+    ],
+)
+def test_a_record_of_decisions_that_is_damaged_is_named(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    content: bytes,
+    want: str,
+) -> None:
+    monkeypatch.setenv("HETEROTRAIN_HOME", str(tmp_path))
+    finished(tmp_path, tmp_path)
+    (tmp_path / "decisions.jsonl").write_bytes(content)
+    code, output = call(capsys, "explain", "over")
+    assert (code, output.startswith(f"{tmp_path}/decisions.jsonl: "), want in output) == (1, True, True), output
+
+
+def test_a_file_that_no_command_foresaw_is_named_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HETEROTRAIN_HOME", str(tmp_path))
+    finished(tmp_path, tmp_path)
+    (tmp_path / "decisions.jsonl").mkdir()
+    assert call(capsys, "explain", "over") == (1, f"{tmp_path}/decisions.jsonl: Is a directory\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "want"),
+    [
+        pytest.param(b"", "it must be one object", id="nothing"),
+        pytest.param(b"- a\n", "it must be one object", id="a list"),
+        pytest.param(b"a: &a [*a]\n", "line 1, column 8: *a stands inside what it names", id="a list in itself"),
+        pytest.param(b"\xff\n", "is not a text in UTF-8 (byte 1)", id="no text"),
+    ],
+)
+def test_a_file_that_is_no_kubeconfig_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, content: bytes, want: str
+) -> None:
+    monkeypatch.setenv("HETEROTRAIN_HOME", str(tmp_path))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    (tmp_path / "config").write_bytes(content)
+    code, output = call(capsys, "list", "-A")
+    words = f"no cluster is configured: {tmp_path}/config is no kubeconfig: {want}"
+    assert (code, output.startswith(words)) == (2, True), output
+
+
+def test_words_that_are_no_text_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    code, output = call(capsys, "plan", "set", "tiny", "a\udcff=1")
+    assert (code, output.startswith("'a\\udcff=1': is no text in ")) == (2, True), output
 
 
 def test_texts_are_printed_as_they_are(

@@ -7,7 +7,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from heterotrain_operator.local.registry import Entry, JobNotFoundError, JobRunningError, Registry, home, same_process
+from heterotrain_operator.local.registry import (
+    Entry,
+    HomeError,
+    JobNotFoundError,
+    JobRunningError,
+    Registry,
+    home,
+    same_process,
+)
 
 OWN_START = psutil.Process().create_time()
 ENTRY = Entry(
@@ -47,6 +55,46 @@ def test_a_runner_that_is_gone_is_told_from_one_that_lives(tmp_path: Path, entry
     with registry.claim("tiny"):
         registry.write(entry)
     assert registry.find("tiny").state == want
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"{", id="no JSON"),
+        pytest.param(b"[]", id="a list"),
+        pytest.param(b"\xff", id="no text"),
+        pytest.param(b"{}", id="an object without fields"),
+        pytest.param(ENTRY.to_json().replace(f'"pid": {ENTRY.pid}', '"pid": -5').encode(), id="no process"),
+        pytest.param(ENTRY.to_json().replace('"/r"', "null").encode(), id="no report"),
+    ],
+)
+def test_an_entry_that_is_damaged_is_none_and_harms_no_other(tmp_path: Path, content: bytes) -> None:
+    registry = Registry(tmp_path)
+    with registry.claim("tiny"), registry.claim("other"):
+        registry.write(replace(ENTRY, job="other"))
+    (registry.folder("tiny") / "runner.json").write_bytes(content)
+    assert [job.entry.job for job in registry.jobs()] == ["other"]
+    with pytest.raises(JobNotFoundError, match="no local job is named tiny; there are: other"):
+        registry.find("tiny")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../jobs/tiny", "/etc", "x" * 300, "é"], ids=repr)
+def test_a_name_that_no_job_can_have_is_no_path(tmp_path: Path, name: str) -> None:
+    registry = Registry(tmp_path)
+    with registry.claim("tiny"):
+        registry.write(ENTRY)
+    with pytest.raises(JobNotFoundError, match="no local job is named"):
+        registry.find(name)
+
+
+def test_a_home_that_cannot_be_one_is_told_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    refusal = pytest.raises(
+        HomeError, match=r"file: jobs cannot be kept there: .*; name another folder in HETEROTRAIN_"
+    )
+    with refusal, Registry(tmp_path / "file").claim("tiny"):
+        pass
 
 
 def test_a_name_is_held_by_one_at_a_time(tmp_path: Path) -> None:

@@ -31,7 +31,10 @@ def export(
             typer.echo(f"{checkpoint}: no checkpoint in it is whole", err=True)
             raise typer.Exit(ExitCode.FAILED)
         size = export_model(found.checkpoint, out.absolute())
-    except (UnusableError, OSError, ValueError) as error:
+    except OSError as error:
+        typer.echo(f"{error.filename or checkpoint}: {error.strerror}", err=True)
+        raise typer.Exit(ExitCode.FAILED) from None
+    except (UnusableError, ValueError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(ExitCode.FAILED) from None
     version = found.checkpoint.manifest.progress.version
