@@ -30,15 +30,9 @@ from heterotrain_api.v1alpha1 import ObjectMeta
 COLLECTION_KIND: Final = "CollectionRule"
 COLLECTION_PLURAL: Final = "collectionrules"
 
-Url: TypeAlias = Annotated[
-    str,
-    Field(
-        min_length=1,
-        max_length=1024,
-        pattern=r"^https?://[^\s@/]+(/\S*)?$",
-        json_schema_extra=said("http:// or https://, a host and perhaps a path, without user or blanks"),
-    ),
-]
+URL: Final = r"^https?://[^\s@/]+(/\S*)?$"
+URL_WORDS: Final = "http:// or https://, a host and perhaps a path, without user or blanks"
+Url: TypeAlias = Annotated[str, Field(min_length=1, max_length=1024, pattern=URL, json_schema_extra=said(URL_WORDS))]
 Path: TypeAlias = Annotated[str, Field(min_length=1, max_length=512)]
 """Field names joined by dots; ``[*]`` for each item of a list, ``["a.b"]`` for a name with dots."""
 CredentialsName: TypeAlias = Annotated[

@@ -12,12 +12,15 @@ import signal
 import sqlite3
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from heterotrain_api.contract import ExitCode
+from heterotrain_api.info_collection import URL, URL_WORDS
+from heterotrain_api.schema_check import matches
 from heterotrain_operator.commands.errors import CommandError
 from heterotrain_operator.local.registry import home
 
@@ -75,6 +78,9 @@ def serve(  # noqa: PLR0917  # a command: its options are given by name
         raise CommandError(
             f"--token must not be empty; without --token and {TOKEN_VARIABLE} one is made", ExitCode.INVALID
         )
+    _check_places(history, prometheus)
+    if token is None:
+        _make_home(home(os.environ))
     try:
         read = read_rules(rules or (), pack or ())
         settings = _settings(host, port, token, history, prometheus, allow_commands=allow_commands)
@@ -85,6 +91,23 @@ def serve(  # noqa: PLR0917  # a command: its options are given by name
     # Large answers of sources are read in a thread; requests must not wait long for their turn meanwhile.
     sys.setswitchinterval(SWITCH_SECONDS)
     asyncio.run(_serve(settings, read, made_token=token is None))
+
+
+def _check_places(history: Path | None, prometheus: str | None) -> None:
+    if history is not None and history.is_dir():
+        raise CommandError(f"--history {history}: must be a file, new or of an earlier run", ExitCode.INVALID)
+    if prometheus is not None and not matches(URL, prometheus):
+        raise CommandError(f"--prometheus {prometheus}: must be {URL_WORDS}", ExitCode.INVALID)
+
+
+def _make_home(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        message = (
+            f"{folder}: the token cannot be kept there: {error.strerror}; give --token, or name another folder in "
+        )
+        raise CommandError(f"{message}HETEROTRAIN_HOME", ExitCode.INVALID) from None
 
 
 def _is_loopback(host: str) -> bool:
@@ -193,7 +216,9 @@ async def _serve(settings: LocalSettings, rules: Sequence[Rule], *, made_token: 
         raise CommandError(f"cannot serve on {settings.host} port {settings.port}: {error}") from error
     finally:
         for file in written:
-            file.unlink(missing_ok=True)
+            # Where the file could not be made there is none; what is raised says why.
+            with suppress(FileNotFoundError, NotADirectoryError):
+                file.unlink()
 
 
 def write_secret(path: Path, text: str) -> None:

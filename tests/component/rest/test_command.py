@@ -14,11 +14,12 @@ import yaml
 from support.info_server import COMMAND, TOKEN, InfoServer, chain, eventually, info_server, processing, push_rule
 
 
-def refused(folder: Path, *arguments: str) -> str:
+def refused(folder: Path, *arguments: str, home: Path | None = None) -> str:
     """The output of a command that must be refused as a wrong input."""
     done = subprocess.run(
         [*COMMAND, "info", "serve", "--port", "0", *arguments],
-        capture_output=True, text=True, timeout=30, cwd=folder, check=False, env={"HETEROTRAIN_HOME": str(folder)},
+        capture_output=True, text=True, timeout=30, cwd=folder, check=False,
+        env={"HETEROTRAIN_HOME": str(home or folder)},
     )  # fmt: skip
     assert done.returncode == 2, done
     assert "Traceback" not in done.stderr
@@ -62,10 +63,22 @@ def test_other_bad_options(tmp_path: Path) -> None:
     assert "--pack: there is no rule pack 'lokal'; there are cadvisor" in refused(tmp_path, "--pack", "lokal")
     assert "--host must be a loopback address" in refused(tmp_path, "--host", "0.0.0.0")
     assert "--token must have" in refused(tmp_path, "--token", "two words")
+    assert "--history .: must be a file" in refused(tmp_path, "--history", ".")
+    assert "--prometheus prom:9090: must be http:// or https://, a host" in refused(
+        tmp_path, "--prometheus", "prom:9090"
+    )
     assert "--token must not be empty" in refused(tmp_path, "--token", "")
     first = write(tmp_path, push_rule("a", "x"), name="first.yaml")
     second = write(tmp_path, push_rule("a", "y"), name="second.yaml")
     assert "CollectionRule a: is there twice" in refused(tmp_path, "--rules", first, "--rules", second)
+
+
+def test_a_home_that_cannot_keep_the_token_is_told(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("")
+    words = (
+        f"{tmp_path}/home: the token cannot be kept there: File exists; give --token, or name another folder in HETERO"
+    )
+    assert words in refused(tmp_path, home=tmp_path / "home")
 
 
 def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
