@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +40,12 @@ for epoch in session.epochs(3):
         nn.functional.cross_entropy(model(inputs), labels).backward()
         optimizer.step()
         scheduler.step()
-        time.sleep(float(os.environ.get("PAUSE", "0")))
+        time.sleep(0 if os.path.exists("hurry") else float(os.environ.get("PAUSE", "0")))
     session.report(accuracy=session.evaluate(lambda m, x, y: (m(x).argmax(1) == y).sum(), data))
 """
+
+WITHOUT_NORM = SCRIPT.replace("nn.BatchNorm1d(16), ", "")
+"""For rounds of any size: BatchNorm cannot train on a single sample, which a loss may leave for the end of an epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +57,27 @@ class Run:
     folder: Path
     recovery_seconds: float | None
     """From the kill to the first round that was trained after it."""
+    killed_at: float | None = None
+    """Seconds since the epoch."""
 
     @property
     def report(self) -> dict[str, Any]:
         report: dict[str, Any] = json.loads((self.folder / "out" / "report.json").read_text())
         return report
+
+    @property
+    def coordinator_log(self) -> str:
+        return (self.folder / "out" / "logs" / "coordinator.log").read_text()
+
+    def seconds_until(self, event: str) -> float:
+        """From the kill until the coordinator logged a line with `event` that is not older."""
+        assert self.killed_at is not None
+        for line in self.coordinator_log.splitlines():
+            if event in line:
+                at = datetime.strptime(line[:23], "%Y-%m-%d %H:%M:%S,%f").astimezone().timestamp()
+                if at >= self.killed_at - 0.01:
+                    return at - self.killed_at
+        raise AssertionError(f"no {event} after the fault:\n{self.coordinator_log}")
 
     @property
     def samples(self) -> dict[int, tuple[int, list[int]]]:
@@ -71,10 +93,10 @@ class Run:
         return {iteration: (epoch, sorted(indices)) for iteration, (epoch, indices) in sorted(rounds.items())}
 
 
-def write_job(folder: Path, *, servers: int = 2, **spec: Any) -> Path:
+def write_job(folder: Path, *, servers: int = 2, script: str = SCRIPT, **spec: Any) -> Path:
     """Write the script and a manifest beside it."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "recovering.py").write_text(SCRIPT)
+    (folder / "recovering.py").write_text(script)
     document = {
         "apiVersion": "heterotrain.io/v1alpha1",
         "kind": "HeteroTrainJob",
@@ -96,14 +118,42 @@ def write_job(folder: Path, *, servers: int = 2, **spec: Any) -> Path:
     return path
 
 
-def run_job(
-    folder: Path, *arguments: str, fault: str = "", told: bool = False, pause: float = 0.0, timeout: float = 200.0
-) -> Run:
-    """Run the job in `folder` to its end; with `fault` (see `faults.sitecustomize`) a process dies on the way.
+@dataclass
+class Job:
+    """A job that runs in `folder`."""
 
-    `told`: by SIGTERM.
-    """
-    killed = folder / "killed"
+    process: subprocess.Popen[bytes]
+    folder: Path
+
+    @property
+    def output(self) -> str:
+        return (self.folder / "output").read_text()
+
+    def wait_for(self, words: str, *, times: int = 1, seconds: float = 120.0) -> None:
+        """Wait until the coordinator has logged `words` so often."""
+        log, until = self.folder / "out" / "logs" / "coordinator.log", time.monotonic() + seconds
+        while not log.exists() or log.read_text().count(words) < times:
+            if time.monotonic() > until or self.process.poll() is not None:
+                raise TimeoutError(f"no {words}: {self.output}\n{log.read_text() if log.exists() else ''}")
+            time.sleep(0.05)
+
+    def hurry(self) -> None:
+        """Have the workers pause no more."""
+        (self.folder / "hurry").touch()
+
+    def finish(self, recovered: float | None = None, timeout: float = 200.0) -> Run:
+        """Wait for the end."""
+        self.process.wait(timeout)
+        killed = self.folder / "killed"
+        killed_at = killed.stat().st_mtime if killed.exists() else None
+        return Run(self.process.returncode, self.output, self.folder, recovered, killed_at)
+
+
+@contextmanager
+def start_job(
+    folder: Path, *arguments: str, fault: str = "", fault_signal: str = "SIGKILL", pause: float = 0.0
+) -> Iterator[Job]:
+    """Run the job in `folder`; with `fault` (see `faults.sitecustomize`) a process dies, or worse, on the way."""
     environment: Mapping[str, str] = {
         **os.environ,
         "HETEROTRAIN_HOME": str(folder / "home"),
@@ -111,8 +161,8 @@ def run_job(
         **(
             {
                 "FAULT": fault,
-                "FAULT_FILE": str(killed),
-                "FAULT_SIGNAL": "SIGTERM" if told else "SIGKILL",
+                "FAULT_FILE": str(folder / "killed"),
+                "FAULT_SIGNAL": fault_signal,
                 "PYTHONPATH": str(FAULTS),
             }
             if fault
@@ -130,14 +180,34 @@ def run_job(
             stderr=subprocess.STDOUT,
         )
         try:
-            recovered = _wait(process, folder, killed, timeout)
+            yield Job(process, folder)
         finally:
             process.kill()
             process.wait()
-    return Run(process.returncode, (folder / "output").read_text(), folder, recovered)
 
 
-def _wait(process: subprocess.Popen[bytes], folder: Path, killed: Path, timeout: float) -> float | None:
+def run_job(
+    folder: Path,
+    *arguments: str,
+    fault: str = "",
+    told: bool = False,
+    stopped_seconds: float | None = None,
+    pause: float = 0.0,
+    timeout: float = 200.0,
+) -> Run:
+    """Run the job in `folder` to its end.
+
+    `told`: the process of `fault` dies by SIGTERM. `stopped_seconds`: it does not die, but stands still for so long.
+    """
+    number = "SIGTERM" if told else "SIGKILL" if stopped_seconds is None else "SIGSTOP"
+    with start_job(folder, *arguments, fault=fault, fault_signal=number, pause=pause) as job:
+        recovered = _wait(job.process, folder, folder / "killed", timeout, stopped_seconds)
+        return job.finish(recovered)
+
+
+def _wait(
+    process: subprocess.Popen[bytes], folder: Path, killed: Path, timeout: float, stopped_seconds: float | None
+) -> float | None:
     """Wait for the end; returns the time from the kill to the first round after it."""
     until = time.monotonic() + timeout
     size_before, recovered = 0, None
@@ -145,6 +215,10 @@ def _wait(process: subprocess.Popen[bytes], folder: Path, killed: Path, timeout:
         if time.monotonic() > until:
             raise TimeoutError((folder / "output").read_text())
         size = sum(path.stat().st_size for path in (folder / "out" / "logs").glob("*.samples"))
+        if stopped_seconds is not None and killed.exists() and time.time() - killed.stat().st_mtime > stopped_seconds:
+            with suppress(ProcessLookupError):
+                os.kill(int(killed.read_text()), signal.SIGCONT)
+            stopped_seconds = None
         if recovered is None and killed.exists():
             since = time.time() - killed.stat().st_mtime
             if since < 1.0:
