@@ -24,6 +24,7 @@ _FORWARDED: Final = frozenset(
     {
         Reason.STARTED,
         Reason.JOIN_REFUSED,
+        Reason.WORKER_LOST,
         Reason.WORKER_DRAINED,
         Reason.CHECKPOINT_SAVED,
         Reason.CHECKPOINT_FAILED,

@@ -148,13 +148,17 @@ CASES = [
                     events=(
                         said(2, "Started", "old"),
                         said(3, "WorkerJoined", "cpu-0 joined"),
+                        said(4, "WorkerLost", "worker cpu-0 is lost: silent for 15 s", warning=True),
                         said(4, "GradientNotFinite", "cpu-0, round 7", warning=True),
                         said(5, "GradientNotFinite", "cpu-1, round 9", warning=True),
                     )
                 )
             ),
         },
-        [(True, "GradientNotFinite", "cpu-1, round 9 (2 times since the last look)")],
+        [
+            (True, "WorkerLost", "worker cpu-0 is lost: silent for 15 s"),
+            (True, "GradientNotFinite", "cpu-1, round 9 (2 times since the last look)"),
+        ],
     ),
     Case(
         "a coordinator that was made again counts from one",
