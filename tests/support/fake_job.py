@@ -251,6 +251,7 @@ async def running_job(
     late: Collection[int] = (),
     stop: StopConfig | None = None,
     lease_seconds: float = 15.0,
+    rejoin_limit: int = 0,
 ) -> AsyncIterator[FakeJob]:
     """A coordinator with shards; workers are the test's. Shards in `late` have a port and nobody answers there yet."""
     shards = [FakeShard(ps_name(i)) for i in range(num_shards)]
@@ -271,6 +272,7 @@ async def running_job(
         ),
         stop=stop or StopConfig(),
         lease_seconds=lease_seconds,
+        rejoin_limit=rejoin_limit,
         output="/out",
     )
     log = tmp_path / "outcome.json"
