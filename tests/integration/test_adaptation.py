@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from heterotrain_operator.cluster.show import status_of
+from heterotrain_operator.explain import chain, explain, records_of
 from heterotrain_rpc import control_pb2
 from support.control_plane import Namespace
 from support.operator_process import OperatorProcess
@@ -47,14 +49,22 @@ def test_shares_follow_the_speeds_and_the_status_says_why(start_operator: Start,
         differ = until(
             "Balanced", lambda: said if (said := _said(namespace, "Balanced"))["status"] == "False" else None
         )
+        lines = until("what explain shows", lambda: _explained(namespace))
 
     assert sorted(share.samples for share in plan.shares) == [9, 27, 28]
     assert {share.worker: share.samples for share in plan.shares}["cpu-2"] == 9
     assert plan.generation == 2
     assert plan.reason.startswith("the workers' speeds are known for the first time; a round takes 300 ms instead of")
     assert differ["reason"] == "SharesDiffer"
+    assert "plan 2 was proposed: the workers' speeds are known for the first time" in lines[0]
+    assert any(line.strip().startswith("cpu-2: ") and "share 21→9" in line for line in lines)
     assert _said(namespace, "MetricsAvailable")["reason"] == "MetricsComplete"
     assert _said(namespace, "StragglerDetected")["status"] == "False"
+
+
+def _explained(namespace: Namespace) -> list[str] | None:
+    records = records_of(status_of(namespace.get("heterotrainjobs", "fashion") or {}))
+    return explain(chain(records, 2)) if any(record["action"] == "Propose" for record in records) else None
 
 
 def test_recommended_shares_are_told_and_not_sent(start_operator: Start, namespace: Namespace) -> None:
