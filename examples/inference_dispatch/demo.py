@@ -132,16 +132,17 @@ async def change_strategy(show: Show, seconds: float) -> None:
     async with show.traffic.flowing(show.dispatcher.by_weight):
         for name, in_force in (
             ("equal", lambda now: len(now) == len(SPEEDS) and set(now.values()) == {1.0}),
-            ("fast", lambda now: set(now) == {"a", "b"}),
+            ("fast", lambda now: {name for name, weight in now.items() if weight > 1} == {"a", "b"}),
             ("speed", lambda now: len(now) == len(SPEEDS) and set(now.values()) != {1.0}),
         ):  # fmt: skip
             await asyncio.to_thread(show.service.apply, read_rules(name))
             await show.until(in_force, f"the weights are those of the rule `{name}`")
+            await show.traffic.turned_over()
             began = time.monotonic()
             await asyncio.sleep(seconds)
             spans[name] = (began, time.monotonic())
     words = {
-        "equal": "equal: the same for all", "fast": "fast: only those near the fastest", "speed": "speed, again",
+        "equal": "equal: the same for all", "fast": "fast: those near the fastest", "speed": "speed, again",
     }  # fmt: skip
     for name, span in spans.items():
         show.tell(f"strategy_{name}", words[name], figures(show.traffic.done, *span))
