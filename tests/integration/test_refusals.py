@@ -150,7 +150,11 @@ CHANGES: dict[str, tuple[dict[str, Any], str, str]] = {
         "spec.parameterServers.replicas",
         "the parameters are already spread",
     ),
-    "more workers": ({"workers": [make_group(replicas=4)]}, "spec.workers[0].replicas", "`heterotrain plan set`"),
+    "other bounds of shares": (
+        {"workers": [make_group(replicas=3, batch={"min": 2})]},
+        "spec.workers[0].batch",
+        "`heterotrain plan set`",
+    ),
     "another group": (
         {"workers": [make_group(replicas=3), make_group("gpu")]},
         "spec.workers",
