@@ -105,7 +105,7 @@ def test_a_checkpoint_is_taken_only_by_the_model_that_it_is_of() -> None:
 def resumed(config: Any, progress: Progress, epochs: int = 3, names: Any = None) -> Driver:
     driver = Driver(config, [Script(name, epochs) for name in (names or [w.name for w in config.workers])])
     driver.run = TrainingRun(config, driver.now, restored=progress)
-    driver.published = progress.version
+    driver.published, driver.readable = progress.version, {progress.version}
     return driver
 
 
