@@ -102,6 +102,8 @@ def test_an_error_that_passes_is_tried_again_and_is_no_refusal(
         key = (seen.method, seen.resource)
         before = [(f.method, f.resource) for f in failed].count(key)
         writes = seen.method in ("POST", "PUT") and before == 0
+        if seen.resource.endswith("reviews"):  # the operator asks for its rights now and then
+            return None
         if seen.watch or seen.resource == "events" or not (writes or (key == ("GET", "pods") and before == 0)):
             return None
         failed.append(seen)
