@@ -47,7 +47,12 @@ def test_example_trains_to_its_end(name: str, started: dict[str, Document], shar
         assert group["batch"]["min"] <= row["share"] <= group["batch"].get("max", spec["globalBatchSize"]), worker
     assert job.status["attempt"] == 1, "a pod was made again"
 
-    events = shared_namespace.events(job)
+    def told() -> list[str]:
+        """All events, once the last one is there: they come after the status."""
+        events = shared_namespace.events(job)
+        return events if any(e.endswith(" Succeeded") for e in events) else []
+
+    events = shared_namespace.wait("the end is an event too", 60, told)
     order = ["PodsCreated", "AllPodsReady", "Started", "Succeeded"]
     assert [e.split()[1] for e in events if e.split()[1] in order] == order
     assert [e for e in events if e.startswith("Warning")] == ["Warning ModelNotDurable"]
