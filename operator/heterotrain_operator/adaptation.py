@@ -34,6 +34,7 @@ from heterotrain_core.telemetry import StepRecord
 from heterotrain_core.types import Bounds
 from heterotrain_rpc import control_pb2
 from heterotrain_rpc.fields import given_fields
+from heterotrain_rpc.plans import plan_message
 
 LOST_INTERVALS: Final = 3
 
@@ -137,16 +138,14 @@ def _record(record: control_pb2.StepRecord) -> StepRecord:
 
 def plan_of(proposal: Proposal) -> control_pb2.Plan:
     """The proposal as the coordinator takes it; its generation fences it against any other plan."""
-    parts = proposal.micro_batches
-    shares = [
-        control_pb2.PlanShare(worker=name, samples=n, micro_batch=parts.get(name))
-        for name, n in sorted(proposal.shares.items())
-    ]
-    plan = control_pb2.Plan(generation=proposal.generation, shares=shares, reason=proposal.reason)
-    if proposal.synchronization is not None:
-        fields = to_fields(settings_of(proposal.synchronization))
-        plan.synchronization.CopyFrom(control_pb2.Synchronization(**fields))  # type: ignore[arg-type]
-    return plan
+    wanted = proposal.synchronization
+    return plan_message(
+        dict(sorted(proposal.shares.items())),
+        proposal.micro_batches,
+        reason=proposal.reason,
+        synchronization=None if wanted is None else to_fields(settings_of(wanted)),
+        generation=proposal.generation,
+    )
 
 
 def answer_of(verdict: control_pb2.PlanVerdict) -> Answer:

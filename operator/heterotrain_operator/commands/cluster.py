@@ -36,12 +36,7 @@ T = TypeVar("T")
 
 def show(place: Place, name: str, *, as_json: bool) -> None:
     """``plan show``."""
-
-    async def work() -> Mapping[str, Any]:
-        async with _job(place, name) as (_, job):
-            return job
-
-    job = _run(work())
+    job = _read(place, name)
     if as_json:
         typer.echo(json.dumps(job.get("status") or {}, indent=2))
         return
@@ -68,22 +63,12 @@ def set_plan(
 
 def explain(place: Place, name: str, generation: int | None, *, as_json: bool) -> None:
     """``explain``: from what the job's status keeps of the decisions."""
-
-    async def work() -> Mapping[str, Any]:
-        async with _job(place, name) as (_, job):
-            return job
-
-    print_chain(records_of(words.status_of(_run(work()))), generation, as_json=as_json)
+    print_chain(records_of(words.status_of(_read(place, name))), generation, as_json=as_json)
 
 
 def show_sync(place: Place, name: str, *, as_json: bool) -> None:
     """``sync show``."""
-
-    async def work() -> Mapping[str, Any]:
-        async with _job(place, name) as (_, job):
-            return job
-
-    job = _run(work())
+    job = _read(place, name)
     if as_json:
         typer.echo(json.dumps((job.get("status") or {}).get("synchronization") or {}, indent=2))
         return
@@ -183,6 +168,16 @@ def _must_be_accepted(answer: Answered) -> None:
 
 def _new_id() -> str:
     return f"cli-{uuid.uuid4().hex[:16]}"
+
+
+def _read(place: Place, name: str) -> Mapping[str, Any]:
+    """The job as it is now."""
+
+    async def work() -> Mapping[str, Any]:
+        async with _job(place, name) as (_, job):
+            return job
+
+    return _run(work())
 
 
 def _ask(place: Place, name: str, wish: Wish, timeout_seconds: float) -> tuple[Answered, Mapping[str, Any]]:

@@ -19,6 +19,7 @@ from heterotrain_operator.commands.synchronization import SynchronizationOptions
 from heterotrain_operator.local.report import synchronization_document
 from heterotrain_rpc import control_pb2
 from heterotrain_rpc.fields import given_fields
+from heterotrain_rpc.plans import plan_message
 
 app = typer.Typer(help="Show or change how the workers of a running job wait for each other.", no_args_is_help=True)
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Name of a running job.")]
@@ -88,11 +89,7 @@ def set_(  # noqa: PLR0917  # a command: its options are given by name
         words = describe(wanted.synchronization())
     except ValueError as error:
         raise CommandError(str(error), ExitCode.INVALID) from None
-    plan = control_pb2.Plan(
-        generation=state.plan.generation + 1,
-        reason=reason,
-        synchronization=control_pb2.Synchronization(**to_fields(wanted)),  # type: ignore[arg-type]  # names fit
-    )
+    plan = plan_message(reason=reason, synchronization=to_fields(wanted), generation=state.plan.generation + 1)
     with coordinator_of(job) as stub, patience(job, "the change", timeout):
         verdict = stub.Apply(plan, timeout=timeout)
     if not verdict.accepted:

@@ -7,19 +7,16 @@ from heterotrain_operator.job.decision import ApplyPlan, ScaleGroup, SendCommand
 from heterotrain_operator.job.observed import Answer
 from heterotrain_operator.job.sync_change import words_of
 from heterotrain_rpc import control_pb2
+from heterotrain_rpc.plans import plan_message
 
 
 def as_plan(request: ApplyPlan) -> control_pb2.Plan:
     """The plan; the coordinator numbers it and keeps the shares of workers that are not named, and mode and bounds
     where the request has none.
     """
-    shares = [
-        control_pb2.PlanShare(worker=worker, samples=samples, micro_batch=request.micro_batches.get(worker))
-        for worker, samples in request.shares.items()
-    ]
     wanted = request.synchronization
-    synchronization = None if wanted is None else control_pb2.Synchronization(**to_fields(wanted))  # type: ignore[arg-type]  # names fit
-    return control_pb2.Plan(shares=shares, reason=request.reason, synchronization=synchronization)
+    synchronization = None if wanted is None else to_fields(wanted)
+    return plan_message(request.shares, request.micro_batches, reason=request.reason, synchronization=synchronization)
 
 
 def as_command(request: SendCommand) -> control_pb2.CommandRequest:

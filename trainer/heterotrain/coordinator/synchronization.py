@@ -11,6 +11,7 @@ from heterotrain_core.sync_settings import from_fields, settings_of, to_fields
 from heterotrain_core.synchronization import Synchronization
 from heterotrain_rpc import control_pb2
 from heterotrain_rpc.fields import given_fields
+from heterotrain_rpc.plans import synchronization_message
 
 
 def of_config(config: SynchronizationConfig) -> Synchronization:
@@ -25,7 +26,7 @@ def of_message(message: control_pb2.Synchronization) -> Synchronization:
 
 def message_of(value: Synchronization) -> control_pb2.Synchronization:
     """The inverse of `of_message`."""
-    return control_pb2.Synchronization(**to_fields(settings_of(value)))  # type: ignore[arg-type]  # names and types fit
+    return synchronization_message(to_fields(settings_of(value)))
 
 
 def state_of(view: SynchronizationView) -> control_pb2.SynchronizationState:
