@@ -78,7 +78,7 @@ test-e2e: venv ## Make or update the kind cluster, and run the end-to-end tests 
 data: ## Fetch the Fashion-MNIST files into a cache folder (no root)
 	hack/fetch-fashion-mnist.sh
 
-demo: $(for_jobs) data ## Train Fashion-MNIST on 2 parameter servers and 4 unequal workers; report in demo-report/
+demo: $(for_jobs) data ## Train Fashion-MNIST on 4 unequal workers, with equal shares and with adaptation; demo-report/
 	PYTHON=$(bin)/python hack/demo.sh
 
 lab: $(for_jobs) data ## Unequal workers beside PyTorch DDP and the ideal, every set-up (1.5 h; SETUPS=straggler-4: 10 min)

@@ -10,6 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from heterotrain_api.contract import ExitCode
+from heterotrain_operator.commands import compare as compare_command
 from heterotrain_operator.commands import explain as explain_command
 from heterotrain_operator.commands import info, jobs, plan, plugins, sync
 from heterotrain_operator.commands import lab as lab_command
@@ -39,6 +40,7 @@ def make_app(others: Iterable[EntryPoint] = ()) -> typer.Typer:
         app.command()(function)
     app.command()(scale_command.scale)
     app.command()(explain_command.explain)
+    app.command()(compare_command.compare)
     app.command()(simulate_command.simulate)
     app.command()(lab_command.lab)
     app.command(name="version")(show_version)

@@ -7,12 +7,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from heterotrain_operator.local.compare import Run
 from heterotrain_operator.local.watch import HistoryPoint
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _SIZE_INCHES: Final = (8.0, 4.0)
+COMPARISON_PICTURE: Final = "comparison.png"
 NO_PLOTS: Final = "None: they need the package matplotlib, which is not installed: pip install 'heterotrain[plots]'"
 
 
@@ -40,14 +43,39 @@ def draw_plots(history: Sequence[HistoryPoint], folder: Path) -> tuple[str, ...]
     return tuple(name for name, _ in drawings)
 
 
+def draw_comparison(runs: Sequence[Run], folder: Path) -> tuple[str, ...]:
+    """Draw the throughput of some runs over time into `folder`, as `draw_plots` does for one."""
+    if not can_draw():
+        return ()
+    figure, axes = _canvas()
+    for run in runs:
+        points = run.report.history
+        seconds = [point.seconds for point in points]
+        (line,) = axes.plot(seconds, [point.samples_per_second for point in points], label=run.name)
+        ideal = [point.ideal_samples_per_second for point in points]
+        axes.plot(seconds, ideal, "--", linewidth=1, color=line.get_color(), label=f"{run.name}: ideal")
+    axes.set_ylabel("samples/s")
+    axes.set_ylim(bottom=0)
+    _save(figure, axes, folder / COMPARISON_PICTURE)
+    return (COMPARISON_PICTURE,)
+
+
 def _draw(path: Path, points: Sequence[HistoryPoint], draw: Callable[[Axes, Sequence[HistoryPoint]], None]) -> None:
+    figure, axes = _canvas()
+    draw(axes, points)
+    _save(figure, axes, path)
+
+
+def _canvas() -> tuple[Figure, Axes]:
     # Figure with its own canvas: no window system, and no global state as pyplot has.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=_SIZE_INCHES, layout="constrained")
-    axes = FigureCanvasAgg(figure).figure.add_subplot()
-    draw(axes, points)
+    return figure, FigureCanvasAgg(figure).figure.add_subplot()
+
+
+def _save(figure: Figure, axes: Axes, path: Path) -> None:
     axes.set_xlabel("training time, seconds")
     axes.grid(visible=True, alpha=0.3)
     axes.legend(fontsize="small")

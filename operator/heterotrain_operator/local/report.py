@@ -224,15 +224,15 @@ def markdown(report: Mapping[str, Any], plots: Sequence[str], without: str = "")
     ]
     columns = ("worker", "group", "share", "samples/s", "samples", "compute ms", "wait ms", "step ms", "device")
     rows = [_worker_cells(worker) for worker in report["workers"]]
-    parts = [*head, *_table(("figure", "value"), figures)]
+    parts = [*head, *table(("figure", "value"), figures)]
     if rows:
-        parts += ["", "## Workers", "", *_table(columns, rows)]
+        parts += ["", "## Workers", "", *table(columns, rows)]
     if plots or without:
         pictures = [f"![{name.removesuffix('.png')}]({name})" for name in plots]
         parts += ["", "## Plots", "", *(pictures or [without])]
     if report["events"]:
         cells = [(f"{event['seconds']:.1f}", event["reason"], event["message"]) for event in report["events"]]
-        parts += ["", "## Events", "", *_table(("seconds", "reason", "message"), cells)]
+        parts += ["", "## Events", "", *table(("seconds", "reason", "message"), cells)]
     return "\n".join([*parts, ""])
 
 
@@ -250,6 +250,7 @@ def _worker_cells(worker: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a Markdown table."""
     lines = [columns, ["---"] * len(columns), *rows]
     return ["| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |" for line in lines]
