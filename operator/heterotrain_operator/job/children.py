@@ -16,7 +16,7 @@ from heterotrain_operator.job.certificates import certificate_names
 from heterotrain_operator.job.decision import ApplyService, DeletePod, MakeCertificate, MakePod, MakeSecret
 from heterotrain_operator.job.drift import stands
 from heterotrain_operator.job.failures import fills, outlived_peer
-from heterotrain_operator.job.losses import is_awaited
+from heterotrain_operator.job.losses import is_awaited, may_have_trained
 from heterotrain_operator.job.membership import is_newcomer, left_over, outdated_coordinator
 from heterotrain_operator.job.names import secret_name, slot_pod_name
 from heterotrain_operator.job.placement import Wish
@@ -58,18 +58,19 @@ def children(view: View) -> Children:
     if secret is not None and len(empty) < len(view.pods):
         # The pods that are there trust an authority that is lost: all start again, with certificates of a new one.
         return Children(secret=secret, service=service, delete=_all(view))
-    if view.began:
+    if view.began or may_have_trained(view):
         # What was lost is written down first; then its place is filled.
         empty = [slot for slot in empty if is_awaited(view, slot) or is_newcomer(view, slot)]
     due = {slot: due_at(view, slot) for slot in empty}
     now = [slot for slot, at in due.items() if at <= view.now]
+    again = () if view.began else [slot for slot in now if not is_awaited(view, slot)]
     later = [at for at in due.values() if at > view.now]
     return Children(
         secret=secret,
         service=service,
         make=tuple(_make(view, slot) for slot in now),
         delete=surplus,
-        replaced=tuple(slot.name for slot in now if not view.began and (view.pods[slot] or view.status.attempt > 0)),
+        replaced=tuple(slot.name for slot in again if view.pods[slot] or view.status.attempt > 0),
         retry_at=min(later, default=None),
     )
 

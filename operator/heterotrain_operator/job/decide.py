@@ -86,6 +86,7 @@ def _going_on(view: View, found: Desk, verdict: Verdict) -> Decision:
         wake_at=view.now
         if has_news(view, status)
         else _wake_at(view, made, verdict, unwritten=not write and is_changed(view, status)),
+        looked=not isinstance(verdict, Wait),
         why=_why(view, made, verdict),
     )
 

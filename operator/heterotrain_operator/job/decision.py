@@ -119,5 +119,7 @@ class Decision:
     """Sent only after the status write succeeded."""
     wake_at: datetime | None = None
     """Next pass at the latest; `None`: the periodic one."""
+    looked: bool = True
+    """Whether what happened while no operator ran is judged; false: the next pass must look as the first one does."""
     why: str = ""
     """The rung of the ladder that decided, for the log."""

@@ -102,7 +102,7 @@ class Reconciler:
         memory.remember_made(outcome.made, now)
         if outcome.error is not None:
             raise outcome.error
-        memory.looked = True
+        memory.looked = memory.looked or decision.looked
         return Pass(wake_at=decision.wake_at, again=news)
 
     def _memory(self, key: JobKey, uid: str) -> Memory:

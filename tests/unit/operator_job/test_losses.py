@@ -382,8 +382,26 @@ def test_with_checkpoints_it_goes_on_from_the_newest_which_may_be_its_end() -> N
     job = make_job(status=make_status(READY), **SAFE)
     first = decided(job, all_but(without=("ps-0", "cpu-0")), first_look=True)
     assert [restart.name for restart in status_of(first).recovery.restarts] == ["ps-0", "cpu-0"]
+    # An operator that dies here has counted them; it would not, had it made the pods first.
+    assert (first.make, first.wake_at, first.looked) == ((), NOW, True)
     second = decided(make_job(status=status_of(first), **SAFE), all_but(without=("ps-0", "cpu-0")))
     assert made(second) == ["fashion-ps-0-2", "fashion-cpu-0-2"]
+
+
+def test_what_is_still_ending_when_an_operator_comes_back_is_judged_when_it_has_ended() -> None:
+    job = make_job(status=make_status(READY), **SAFE)
+    first = decided(job, all_but(deleted("ps-1"), without=("ps-0", "cpu-0")), first_look=True)
+    assert (first.make, first.wake_at, first.looked) == ((), in_(18), False)
+    later = decided(job, all_but(without=("ps-0", "ps-1", "cpu-0")), first_look=not first.looked)
+    assert [restart.name for restart in status_of(later).recovery.restarts] == ["ps-0", "ps-1", "cpu-0"]
+
+
+def test_a_pod_that_takes_the_place_of_a_lost_one_is_said_once() -> None:
+    job = make_job(status=make_status(READY), **SAFE)
+    first = decided(job, all_but(without=("ps-0",)), first_look=True)
+    second = decided(make_job(status=status_of(first), **SAFE), all_but(without=("ps-0",)))
+    said = [event.reason for decision in (first, second) for event in decision.events]
+    assert [reason for reason in said if reason in {"PodRestarted", "PodsReplaced"}] == ["PodRestarted"]
 
 
 NOT_TRAINED: list[tuple[str, HeteroTrainJobStatus | None, bool]] = [
