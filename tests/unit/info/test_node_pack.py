@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 
 from heterotrain_api.info_rules import ProcessingRule
@@ -14,12 +12,12 @@ from heterotrain_operator.info.rules import compile_processing
 
 NODE, POD = Entity("node/a"), Entity("pod/ml/job-cpu-0-1")
 END = 100.0
-CAPACITY = {"node_cpu_cores": [4.0], "node_allocatable_cpu_cores": [4.0]}
-QUIET_GROUP = {"node_cgroup_cpu_seconds_total": [0.0, 2.0, 4.0]}
-BUSY_HOST = {"node_cpu_busy_seconds_total": [0.0, 38.0, 76.0]}
-RUNNING = {"trainer_pod_started_seconds": [70.0], "pod_phase": ["Running"]}
+Told = dict[str, list[float | str]]
 
-Told = Mapping[str, list[float] | list[str]]
+CAPACITY: Told = {"node_cpu_cores": [4.0], "node_allocatable_cpu_cores": [4.0]}
+QUIET_GROUP: Told = {"node_cgroup_cpu_seconds_total": [0.0, 2.0, 4.0]}
+BUSY_HOST: Told = {"node_cpu_busy_seconds_total": [0.0, 38.0, 76.0]}
+RUNNING: Told = {"trainer_pod_started_seconds": [70.0], "pod_phase": ["Running"]}
 
 
 def derive(node: Told, pod: Told) -> dict[tuple[Entity, str], Value]:
