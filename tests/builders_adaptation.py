@@ -28,6 +28,8 @@ class SimulatedWorker:
     pace: Pace
     share: int
     fixed: float = 0.0
+    receive: float = 0.0
+    """Seconds of each step in which it receives, and computes nothing."""
     minimum: int = 1
     maximum: int = 10_000
     live: bool = True
@@ -88,7 +90,7 @@ class Simulation:
                 worker.share = self.planned[worker.name] if worker.live else 0
         live = [w for w in self.workers if w.live]
         times = [self._compute(w) for w in live]
-        lasted = self._lasts(times) + self.overhead
+        lasted = self._lasts([t + w.receive for t, w in zip(times, live, strict=True)]) + self.overhead
         for worker, compute in zip(live, times, strict=True):
             self._finished(worker, compute, lasted)
         self.now += lasted
@@ -108,7 +110,8 @@ class Simulation:
         if worker.behind < compute:
             return
         worker.done += 1
-        worker.records.append(StepRecord(worker.done, worker.share, Timings(compute=compute, step=worker.behind)))
+        timings = Timings(compute=compute, pull=worker.behind - compute, step=worker.behind, receive=worker.receive)
+        worker.records.append(StepRecord(worker.done, worker.share, timings))
         worker.behind = 0.0
 
     def _compute(self, worker: SimulatedWorker) -> float:

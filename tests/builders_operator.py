@@ -160,6 +160,8 @@ def make_state(
                 step_seconds=0.1,
                 compute_seconds=0.08,
                 data_seconds=0.005,
+                receive_seconds=0.003,
+                other_seconds=0.002,
             )
             for name, worker_phase in phases.items()
         ],

@@ -157,6 +157,8 @@ class Manifest:
     optimizer: str
     groups: tuple[str, ...]
     dataset_size: int
+    smallest_batch: int = 1
+    """Samples that the model needs at once to be trained: 2 with BatchNorm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +170,8 @@ class Timings:
     push: float = 0.0
     pull: float = 0.0
     step: float = 0.0
+    receive: float = 0.0
+    other: float = 0.0
 
 
 NO_TIMINGS = Timings()

@@ -68,6 +68,8 @@ class WorkerTelemetry:
             push=median(t.push for t in recent),
             pull=median(t.pull for t in recent),
             step=median(t.step for t in recent),
+            receive=median(t.receive for t in recent),
+            other=median(t.other for t in recent),
         )
         return WorkerPace(self.own_speed(), timings)
 

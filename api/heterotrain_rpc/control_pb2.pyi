@@ -119,6 +119,8 @@ class StepRecord(_message.Message):
     PUSH_SECONDS_FIELD_NUMBER: _builtins.int
     PULL_SECONDS_FIELD_NUMBER: _builtins.int
     STEP_SECONDS_FIELD_NUMBER: _builtins.int
+    RECEIVE_SECONDS_FIELD_NUMBER: _builtins.int
+    OTHER_SECONDS_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Counts the worker's iterations from 1."""
     samples: _builtins.int
@@ -128,6 +130,8 @@ class StepRecord(_message.Message):
     push_seconds: _builtins.float
     pull_seconds: _builtins.float
     step_seconds: _builtins.float
+    receive_seconds: _builtins.float
+    other_seconds: _builtins.float
     def __init__(
         self,
         *,
@@ -138,10 +142,12 @@ class StepRecord(_message.Message):
         push_seconds: _builtins.float = ...,
         pull_seconds: _builtins.float = ...,
         step_seconds: _builtins.float = ...,
+        receive_seconds: _builtins.float = ...,
+        other_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "data_seconds", b"data_seconds", "pull_seconds", b"pull_seconds", "push_seconds", b"push_seconds", "samples", b"samples", "sequence", b"sequence", "step_seconds", b"step_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "data_seconds", b"data_seconds", "other_seconds", b"other_seconds", "pull_seconds", b"pull_seconds", "push_seconds", b"push_seconds", "receive_seconds", b"receive_seconds", "samples", b"samples", "sequence", b"sequence", "step_seconds", b"step_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -173,6 +179,8 @@ class WorkerState(_message.Message):
     MICRO_BATCH_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     LOSSES_FIELD_NUMBER: _builtins.int
+    RECEIVE_SECONDS_FIELD_NUMBER: _builtins.int
+    OTHER_SECONDS_FIELD_NUMBER: _builtins.int
     RECENT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     group: _builtins.str
@@ -205,6 +213,9 @@ class WorkerState(_message.Message):
     """Counts its sessions in this term; 0: it has not joined."""
     losses: _builtins.int
     """How often it was lost in this term."""
+    receive_seconds: _builtins.float
+    """The part of pull_seconds after the version was there; own time beside data, compute, push and pull. Medians."""
+    other_seconds: _builtins.float
     @_builtins.property
     def recent(self) -> _containers.RepeatedCompositeFieldContainer[Global___StepRecord]:
         """The last iterations, oldest first; in large jobs fewer of them."""
@@ -234,11 +245,13 @@ class WorkerState(_message.Message):
         micro_batch: _builtins.int = ...,
         incarnation: _builtins.int = ...,
         losses: _builtins.int = ...,
+        receive_seconds: _builtins.float = ...,
+        other_seconds: _builtins.float = ...,
         recent: _abc.Iterable[Global___StepRecord] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "data_seconds", b"data_seconds", "device", b"device", "error", b"error", "group", b"group", "host", b"host", "incarnation", b"incarnation", "losses", b"losses", "micro_batch", b"micro_batch", "name", b"name", "phase", b"phase", "pull_seconds", b"pull_seconds", "push_seconds", b"push_seconds", "recent", b"recent", "refused", b"refused", "rounds", b"rounds", "samples", b"samples", "samples_per_second", b"samples_per_second", "share_applied", b"share_applied", "share_maximum", b"share_maximum", "share_minimum", b"share_minimum", "share_wanted", b"share_wanted", "step_seconds", b"step_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "data_seconds", b"data_seconds", "device", b"device", "error", b"error", "group", b"group", "host", b"host", "incarnation", b"incarnation", "losses", b"losses", "micro_batch", b"micro_batch", "name", b"name", "other_seconds", b"other_seconds", "phase", b"phase", "pull_seconds", b"pull_seconds", "push_seconds", b"push_seconds", "receive_seconds", b"receive_seconds", "recent", b"recent", "refused", b"refused", "rounds", b"rounds", "samples", b"samples", "samples_per_second", b"samples_per_second", "share_applied", b"share_applied", "share_maximum", b"share_maximum", "share_minimum", b"share_minimum", "share_wanted", b"share_wanted", "step_seconds", b"step_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -317,9 +317,12 @@ class Manifest(_message.Message):
     OPTIMIZER_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
     DATASET_SIZE_FIELD_NUMBER: _builtins.int
+    SMALLEST_BATCH_FIELD_NUMBER: _builtins.int
     optimizer: _builtins.str
     """Class name in torch.optim."""
     dataset_size: _builtins.int
+    smallest_batch: _builtins.int
+    """Samples that the model needs at once: 2 with BatchNorm; 0 stands for 1."""
     @_builtins.property
     def tensors(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tensor]: ...
     @_builtins.property
@@ -333,10 +336,11 @@ class Manifest(_message.Message):
         optimizer: _builtins.str = ...,
         groups: _abc.Iterable[_builtins.str] | None = ...,
         dataset_size: _builtins.int = ...,
+        smallest_batch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset_size", b"dataset_size", "groups", b"groups", "optimizer", b"optimizer", "tensors", b"tensors"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset_size", b"dataset_size", "groups", b"groups", "optimizer", b"optimizer", "smallest_batch", b"smallest_batch", "tensors", b"tensors"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -546,6 +550,8 @@ class Timings(_message.Message):
     PUSH_SECONDS_FIELD_NUMBER: _builtins.int
     PULL_SECONDS_FIELD_NUMBER: _builtins.int
     STEP_SECONDS_FIELD_NUMBER: _builtins.int
+    RECEIVE_SECONDS_FIELD_NUMBER: _builtins.int
+    OTHER_SECONDS_FIELD_NUMBER: _builtins.int
     data_seconds: _builtins.float
     """Waiting for data, computing, pushing, and waiting for plus receiving the parameters of this iteration."""
     compute_seconds: _builtins.float
@@ -553,6 +559,10 @@ class Timings(_message.Message):
     pull_seconds: _builtins.float
     step_seconds: _builtins.float
     """From the end of the iteration before to the end of this one."""
+    receive_seconds: _builtins.float
+    """The part of pull_seconds after the version was there: receiving it, and handing it to the model."""
+    other_seconds: _builtins.float
+    """The worker's own time beside all these: messages, the library, the script between steps; no waiting, no evaluation."""
     def __init__(
         self,
         *,
@@ -561,10 +571,12 @@ class Timings(_message.Message):
         push_seconds: _builtins.float = ...,
         pull_seconds: _builtins.float = ...,
         step_seconds: _builtins.float = ...,
+        receive_seconds: _builtins.float = ...,
+        other_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "data_seconds", b"data_seconds", "pull_seconds", b"pull_seconds", "push_seconds", b"push_seconds", "step_seconds", b"step_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "data_seconds", b"data_seconds", "other_seconds", b"other_seconds", "pull_seconds", b"pull_seconds", "push_seconds", b"push_seconds", "receive_seconds", b"receive_seconds", "step_seconds", b"step_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

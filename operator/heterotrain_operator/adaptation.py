@@ -132,6 +132,8 @@ def _record(record: control_pb2.StepRecord) -> StepRecord:
             push=record.push_seconds,
             pull=record.pull_seconds,
             step=record.step_seconds,
+            receive=record.receive_seconds,
+            other=record.other_seconds,
         ),
     )
 

@@ -216,7 +216,9 @@ class FakeWorker:
             base_version=grant.version,
             samples=sum(r.stop - r.start for r in grant.ranges),
             groups=[GROUP],
-            timings=session_pb2.Timings(compute_seconds=0.01, step_seconds=0.02),
+            timings=session_pb2.Timings(
+                compute_seconds=0.01, step_seconds=0.02, receive_seconds=0.004, other_seconds=0.002
+            ),
         )
         self.on_grant(done)
         await self.say(done=done)

@@ -25,6 +25,7 @@ from heterotrain.messages import done_message, item_of, judge_plan, manifest_mes
 from heterotrain.ps.optimizer import encode_group
 from heterotrain.settings import JobSettings
 from heterotrain.shards import Shards, make_links
+from heterotrain.step_times import StepTimes
 from heterotrain.stream import SessionStream
 from heterotrain.transport.base import INITIAL_ITERATION, PushKey, PushStatus, TensorClient
 from heterotrain.transport.tcp import Hello, TcpTensorClient
@@ -87,14 +88,12 @@ class JobEngine:
         self._stream = stream
         self._at_hand = at_hand
         self._connect_shard = connect_shard
-        self._clock = clock
         self._sleep = sleep
         self._metrics = metrics
         self._welcome = pb.Welcome()
         self._loss: PeerLostError | None = None
         self._calls = 0
-        self._pull_seconds = 0.0
-        self._last_done = 0.0
+        self._times = StepTimes(clock)
         self._bound: _Bound | None = None
         self._under_way = False
         """A grant was taken, and it is not known yet that its gradient is in a version."""
@@ -157,7 +156,7 @@ class JobEngine:
     def start(self, epochs: int) -> None:
         """Ready for the first grant."""
         self._send(pb.WorkerMessage(start=pb.Start(epochs=epochs)))
-        self._last_done = self._clock()
+        self._times.start()
 
     def next_item(self) -> Item:
         """Wait for the coordinator's word, then for the shards' version.
@@ -165,16 +164,15 @@ class JobEngine:
         Raises `LeftJobError` in a process that was told to end: the version has its last gradient.
         """
         with self._noting_loss():
-            began = self._clock()
-            item = item_of(self._stream.wait("item"))
-            if item.decision.version != self.version:
-                bound = self._model
-                bound.shards.pull(self._welcome.term, item.decision.version, frozen=False)
-                bound.arena.after_pull()
-                self.version = item.decision.version
-                if self._metrics is not None:
-                    self._metrics.pulled(self.version, bound.shards.pull_bytes)
-            self._pull_seconds = self._clock() - began
+            with self._times.pulling():
+                item = item_of(self._stream.wait("item"))
+                if item.decision.version != self.version:
+                    bound = self._model
+                    transfer = bound.shards.pull(self._welcome.term, item.decision.version, frozen=False)
+                    self._times.receive(transfer, bound.arena.after_pull)
+                    self.version = item.decision.version
+                    if self._metrics is not None:
+                        self._metrics.pulled(self.version, bound.shards.pull_bytes)
             if isinstance(item.decision, EpochEnd):
                 # A worker with grants says by its next done what it holds; the end of training is the newest version.
                 self._send(pb.WorkerMessage(heartbeat=pb.Heartbeat(version=self.version)))
@@ -200,33 +198,26 @@ class JobEngine:
     def submit(self, update: Update) -> None:
         """Push to all shards, then say done."""
         with self._noting_loss():
-            bound, began = self._model, self._clock()
-            bound.gradients.fill_absent()
-            bound.arena.before_push()
-            answers = bound.shards.push(self._key(update.grant.iteration))
+            bound = self._model
+            with self._times.pushing():
+                bound.gradients.fill_absent()
+                bound.arena.before_push()
+                answers = bound.shards.push(self._key(update.grant.iteration))
+            timings = self._times.done(update)
             refusing = [name for name, status in answers.items() if status is PushStatus.NOT_FINITE]
             refusal = f"{', '.join(refusing)}: {bound.arena.not_finite() or 'unknown tensor'}" if refusing else None
-            now = self._clock()
-            timings = pb.Timings(
-                data_seconds=update.data_seconds,
-                compute_seconds=update.compute_seconds,
-                push_seconds=now - began,
-                pull_seconds=self._pull_seconds,
-                step_seconds=now - self._last_done,
-            )
             absent = [bound.setup.tensors.trained[i][0] for i in bound.gradients.absent]
             done = done_message(self._welcome.term, update, _groups(bound.setup), absent, timings, refusal=refusal)
             self._send(pb.WorkerMessage(done=done))
             if self._metrics is not None:
                 self._metrics.stepped(update.grant, timings, bound.shards.push_bytes, refused=refusal is not None)
-        self._last_done = now
         bound.gradients.clear()
 
     def evaluation_range(self, dataset_size: int) -> range:
         """Wait until all workers have called; the coordinator shares the samples out."""
         if self._drained:
             raise LeftJobError("drained, this worker has left the job: an evaluation would wait for all others")
-        with self._noting_loss():
+        with self._noting_loss(), self._times.evaluating():
             self._calls += 1
             call = pb.EvaluationCall(call=self._calls, dataset_size=dataset_size, version=self.version)
             self._send(pb.WorkerMessage(evaluation_call=call))
@@ -235,7 +226,7 @@ class JobEngine:
 
     def evaluation_sums(self, sums: Mapping[str, float], seconds: float) -> Mapping[str, float] | range:
         """The sums of all workers, or what a lost one had to measure."""
-        with self._noting_loss():
+        with self._noting_loss(), self._times.evaluating(measured=seconds):
             part = pb.EvaluationPart(call=self._calls, sums=sums, seconds=seconds)
             self._send(pb.WorkerMessage(evaluation_part=part))
             answer = self._stream.wait("evaluation")

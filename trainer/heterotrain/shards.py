@@ -91,9 +91,12 @@ class Shards:
         """Push a gradient; the shards' answers by name. Raises `PeerLostError` if a shard stays away or refuses."""
         return dict(self._on_all(lambda link: (link.name, self._push(link, key, link.pushed))))
 
-    def pull(self, term: int, version: int, *, frozen: bool) -> None:
-        """Receive `version` into the model's memory, with or without frozen tensors; waits until it is published."""
-        self._on_all(lambda link: self._pull(link, term, version, link.whole if frozen else link.trained))
+    def pull(self, term: int, version: int, *, frozen: bool) -> float:
+        """Receive `version` into the model's memory, with or without frozen tensors; waits until it is published.
+
+        Returns the seconds that receiving took, of the shard that took longest; the wait is not in it.
+        """
+        return max(self._on_all(lambda link: self._pull(link, term, version, link.whole if frozen else link.trained)))
 
     def close(self) -> None:
         """Close all connections."""
@@ -105,7 +108,7 @@ class Shards:
         timeout = _timeout(parts)
         return self._persist(link, lambda: link.client.push(key, parts, timeout_seconds=timeout))
 
-    def _pull(self, link: Link, term: int, version: int, parts: Sequence[Part]) -> None:
+    def _pull(self, link: Link, term: int, version: int, parts: Sequence[Part]) -> float:
         timeout = WAIT_SECONDS + _timeout(parts)
 
         def once() -> PullStatus:
@@ -113,6 +116,7 @@ class Shards:
 
         while self._persist(link, once) is PullStatus.NOT_YET:
             self._check()
+        return link.client.receive_seconds
 
     def _persist(self, link: Link, operation: Callable[[], ResultT]) -> ResultT:
         """Try again what may be tried again, while the session lives."""

@@ -1,6 +1,7 @@
 """How long a worker takes for a share: ``a + c b``, from its step records (algorithms.md B2, C4). Pure.
 
-Only compute and data scale with the share; the push is a part of `a`. Waiting for others is a result and never counts.
+Only compute and data scale with the share; what the worker does beside them (it pushes, receives, talks) is a part of
+`a`. Waiting for others is a result and never counts.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class Point:
     samples: int
     busy: float
     """Compute and data: what scales with the share."""
-    push: float
+    beside: float
+    """Pushing, receiving and what else it does itself: in no relation to the share."""
     step: float
     """From the end of one iteration to that of the next, waits included."""
 
@@ -61,7 +63,7 @@ class SpeedModel:
     dropped: int = 0
 
     def seconds(self, samples: float) -> float:
-        """Time for a share, without the push."""
+        """Time for a share, without what is beside computing."""
         return self.fixed + self.per_sample * samples
 
 

@@ -35,19 +35,19 @@ class Room:
     high: int
     known: bool
     """Its times are known: it counts in predictions."""
-    push: float = 0.0
-    """Part of `fixed`, in no relation to the share."""
+    beside: float = 0.0
+    """Part of `fixed` that is no computing: in no relation to the share."""
     limit: str = ""
     """What makes `low` and `high` narrower than its bounds."""
 
     def seconds(self, share: int) -> float:
-        """Its time by the model, push included; 0 if not known."""
+        """Its time by the model, what is beside computing included; 0 if not known."""
         return self.fixed + self.per_sample * share if self.known else 0.0
 
     @property
     def even(self) -> float:
-        """Seconds per sample with its present share, as if all of its time but the push were in proportion."""
-        return (self.fixed - self.push) / max(1, self.share) + self.per_sample
+        """Seconds per sample with its present share, as if all of its computing were in proportion."""
+        return (self.fixed - self.beside) / max(1, self.share) + self.per_sample
 
 
 def rooms(
@@ -67,7 +67,7 @@ def in_corridor(found: Sequence[Room], total: int, grain: int) -> list[Room]:
     That rule (``b t_mean / t``: C2) needs no fitted line and ends at the same shares: where a line is wrong, since the
     workers slow each other down, it is wrong by at most `CORRIDOR` before the next steps are measured.
     """
-    even = [replace(r, fixed=r.push, per_sample=r.even) if r.known else r for r in found]
+    even = [replace(r, fixed=r.beside, per_sample=r.even) if r.known else r for r in found]
     shares = best_shares(even, total, grain)
     return [_narrowed(room, shares[room.name], grain) if room.known else room for room in found]
 
@@ -86,11 +86,11 @@ def _room(worker: WorkerSeen, track: Track, ceiling: int | None, lost: bool, gra
         return Room(
             worker.name, worker.share, 0.0, UNKNOWN_SLOPE, worker.share, worker.share, False, limit="too few records"
         )
-    push = median([p.push for p in track.points])
-    fixed, per_sample, limit = model.fixed + push, model.per_sample, ""
+    beside = median([p.beside for p in track.points])
+    fixed, per_sample, limit = model.fixed + beside, model.per_sample, ""
     if lost:
         return Room(
-            worker.name, worker.share, fixed, per_sample, worker.share, worker.share, True, push, "metrics lost"
+            worker.name, worker.share, fixed, per_sample, worker.share, worker.share, True, beside, "metrics lost"
         )
     if ceiling is not None and ceiling < high:
         high, limit = max(low, ceiling), "memory"
@@ -98,7 +98,7 @@ def _room(worker: WorkerSeen, track: Track, ceiling: int | None, lost: bool, gra
     if trusted < high:
         high, limit = trusted, "trust"
     high = low + (max(high, worker.share) - low) // grain * grain
-    return Room(worker.name, worker.share, fixed, per_sample, min(low, worker.share), high, True, push, limit)
+    return Room(worker.name, worker.share, fixed, per_sample, min(low, worker.share), high, True, beside, limit)
 
 
 def best_shares(found: Sequence[Room], total: int, grain: int) -> dict[str, int]:

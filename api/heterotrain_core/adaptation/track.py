@@ -107,10 +107,11 @@ def point_of(record: StepRecord) -> Point | None:
     """The record as a point; `None` if its times mean nothing (0, negative, not finite)."""
     t = record.timings
     busy = t.compute + max(0.0, t.data)
-    times = (busy, t.push, t.step)
+    beside = t.push + max(0.0, t.receive) + max(0.0, t.other)
+    times = (busy, t.push, beside, t.step)
     if record.samples < 1 or t.compute <= 0 or not all(math.isfinite(x) and x >= 0 for x in times):
         return None
-    return Point(record.sequence, record.samples, busy, t.push, t.step)
+    return Point(record.sequence, record.samples, busy, beside, t.step)
 
 
 def _take(track: Track, worker: str, point: Point) -> tuple[Track, list[Change]]:

@@ -85,7 +85,7 @@ def weigh(state: State, seen: Observation, now: float) -> Weighed:
 
 
 def _overhead(rooms: list[Room], measured: guards.Speed | None) -> float:
-    """What a round takes beyond its slowest worker: transfers, the update, the spread of single steps."""
+    """What a round takes beyond its slowest worker: messages on the way, the update, the spread of single steps."""
     if measured is None:
         return 0.0
     return max(0.0, measured.seconds - plans.slowest(rooms, {room.name: room.share for room in rooms}))
@@ -113,7 +113,7 @@ def _wait(worker: WorkerSeen, tracks: Mapping[str, Track]) -> float | None:
     """Part of its newest steps that a worker spent waiting; `None`: not known."""
     track = tracks.get(worker.name)
     points = steps_with(track.points, worker.share)[-guards.RECENT :] if track is not None else []
-    parts = [max(0.0, p.step - p.busy - p.push) / p.step for p in points if p.step > 0]
+    parts = [max(0.0, p.step - p.busy - p.beside) / p.step for p in points if p.step > 0]
     return median(parts) if parts else None
 
 

@@ -85,9 +85,14 @@ def _timed(state: control_pb2.JobState) -> list[control_pb2.WorkerState]:
 
 
 def _idle(state: control_pb2.JobState) -> float:
-    """Mean part of the steps that is neither computing nor pushing (algorithms.md 4.2)."""
-    waits = [1 - (w.compute_seconds + w.data_seconds + w.push_seconds) / w.step_seconds for w in _timed(state)]
+    """Mean part of the steps in which workers wait for others (algorithms.md 4.2)."""
+    waits = [1 - _own_seconds(w) / w.step_seconds for w in _timed(state)]
     return max(0.0, fmean(waits)) if waits else 0.0
+
+
+def _own_seconds(worker: control_pb2.WorkerState) -> float:
+    computing = worker.compute_seconds + worker.data_seconds
+    return computing + worker.push_seconds + worker.receive_seconds + worker.other_seconds
 
 
 def _imbalance(state: control_pb2.JobState) -> float:

@@ -82,10 +82,9 @@ def share_text(state: control_pb2.JobState, worker: control_pb2.WorkerState) -> 
 
 
 def waiting_seconds(worker: control_pb2.WorkerState) -> float:
-    """Return the part of a worker's step in which it neither computes, pushes nor waits for data: mostly for the
-    slowest worker.
-    """
-    return max(0.0, worker.step_seconds - worker.compute_seconds - worker.push_seconds - worker.data_seconds)
+    """Return the part of a worker's step in which it does nothing of its own: mostly it waits for the slowest one."""
+    own = worker.compute_seconds + worker.data_seconds + worker.push_seconds
+    return max(0.0, worker.step_seconds - own - worker.receive_seconds - worker.other_seconds)
 
 
 def worker_table(state: control_pb2.JobState) -> Table:

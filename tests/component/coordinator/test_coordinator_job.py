@@ -136,7 +136,10 @@ async def test_a_watcher_sees_the_job_to_its_end(tmp_path: Path) -> None:
     )
     assert [w.share_applied for w in last.workers] == [2, 1, 1, 1]  # the last one had no part of the ragged round
     assert [w.phase for w in last.workers] == [control_pb2.WORKER_PHASE_FINISHED] * 4
-    assert last.workers[0].samples_per_second > 0
+    worker, record = last.workers[0], last.workers[0].recent[-1]
+    assert worker.samples_per_second > 0
+    assert (worker.receive_seconds, worker.other_seconds) == (0.004, 0.002)
+    assert (record.receive_seconds, record.other_seconds) == pytest.approx((0.004, 0.002))
     assert [e.sequence for e in last.events] == list(range(1, len(last.events) + 1))
 
 

@@ -56,6 +56,7 @@ class StoreClient:
         self._job, self._shard = job, shard
         self._breaks = breaks
         self.closed = False
+        self.receive_seconds = 0.0
 
     def push(self, key: PushKey, parts: Sequence[Part], *, timeout_seconds: float) -> PushStatus:
         raise AssertionError("nothing is pushed")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -80,12 +81,16 @@ def test_a_pull_waits_until_the_version_is_published(store: MemoryStore, serve: 
     waiting = threading.Thread(
         target=lambda: answers.append(puller.pull(1, 1, cut(target), wait_seconds=20, timeout_seconds=20))
     )
+    began = time.monotonic()
     waiting.start()
     pushed = pusher.push(PushKey(1, 1, 1, 0), cut(content), timeout_seconds=20)
     assert (pushed, answers) == (PushStatus.COMPLETE, [])
+    published = time.monotonic()
     store.publish(1, content)
     waiting.join(20)
     assert (answers, bytes(target)) == ([PullStatus.DONE], content)
+    whole = time.monotonic() - began
+    assert 0 < puller.receive_seconds <= whole - (published - began), "the wait for the version counts as receiving"
 
 
 def test_a_pull_of_what_does_not_come_says_so_and_leaves_the_connection_usable(

@@ -18,7 +18,7 @@ from heterotrain_api.trainer_config import ShardConfig, StopConfig, TrainerConfi
 from heterotrain_core import run_effects as out
 from heterotrain_core import run_events as ev
 from heterotrain_core.layout import TensorKind, TensorSpec
-from heterotrain_core.run_values import Clip, Manifest, Outcome, Phase, RunReason, StopLimits
+from heterotrain_core.run_values import Clip, Manifest, Outcome, Phase, RunReason, StopLimits, Timings
 from heterotrain_core.types import Grant, SampleRange, Share
 from heterotrain_rpc import control_pb2, session_pb2
 from support.credentials import JOB_UID, OTHER_JOB_UID, credentials
@@ -121,7 +121,7 @@ def test_a_manifest_survives_the_way() -> None:
         TensorSpec("w", (2, 3), "F32", TensorKind.PARAMETER, 0, aliases=("v", "u")),
         TensorSpec("scalar", (), "I64", TensorKind.INTEGER_BUFFER, -1),
     )
-    manifest = Manifest(tensors, "AdamW", ('{"lr": 1}',), 7)
+    manifest = Manifest(tensors, "AdamW", ('{"lr": 1}',), 7, smallest_batch=2)
     assert manifest_of(manifest_message(manifest)) == manifest
 
 
@@ -136,9 +136,14 @@ def test_a_done_is_understood_whole() -> None:
         groups=["{}"],
         max_norm=0.5,
         absent=[3],
-    )
+        timings=session_pb2.Timings(
+            data_seconds=1, compute_seconds=2, push_seconds=3, pull_seconds=4, step_seconds=5, receive_seconds=6,
+            other_seconds=7,
+        ),
+    )  # fmt: skip
+    times = Timings(data=1, compute=2, push=3, pull=4, step=5, receive=6, other=7)
     assert event_of("a-0", session_pb2.WorkerMessage(done=message)) == ev.Done(
-        "a-0", 1, 2, 2, 3, "ps-1: w", ("{}",), Clip(0.5, 2.0), frozenset({3})
+        "a-0", 1, 2, 2, 3, "ps-1: w", ("{}",), Clip(0.5, 2.0), frozenset({3}), times
     )
 
 

@@ -21,7 +21,8 @@ from heterotrain_rpc import control_pb2
 def make_state(**more: object) -> control_pb2.JobState:
     worker = control_pb2.WorkerState(
         name="cpu-0", phase=control_pb2.WORKER_PHASE_TRAINING, share_wanted=5, share_applied=5, samples=1500,
-        samples_per_second=40.0, step_seconds=0.5, compute_seconds=0.25,
+        samples_per_second=40.0, step_seconds=0.5, compute_seconds=0.25, receive_seconds=0.0625,
+        other_seconds=0.0625,
     )  # fmt: skip
     state = control_pb2.JobState(
         phase=control_pb2.PHASE_TRAINING, version=7, rounds_planned=21, epoch=1, epochs=3, samples_per_second=30.0,
@@ -67,7 +68,7 @@ def test_the_table_has_a_row_for_each_worker() -> None:
     Console(file=out, width=100).print(worker_table(make_state()))
     header, row = out.getvalue().splitlines()
     assert header.split() == ["worker", "share", "samples/s", "step", "ms", "wait", "ms", "samples", "state"]
-    assert row.split() == ["cpu-0", "5", "40", "500.0", "250.0", "1,500", "training"]
+    assert row.split() == ["cpu-0", "5", "40", "500.0", "125.0", "1,500", "training"]
 
 
 @pytest.mark.parametrize("error", ["KeyError: '[/x]'", "ValueError: [red] is no colour", "E: [bold"])

@@ -61,7 +61,7 @@ def test_the_status_of_a_running_job() -> None:
         "samplesPerSecond": 90,
         "idealSamplesPerSecond": 100,
         "percentOfIdeal": 90,
-        "idlePercent": 15,
+        "idlePercent": 10,
         "imbalancePercent": 0,
     }
     assert (status.ready_workers, status.ready_parameter_servers) == ("2/2", "1/1")

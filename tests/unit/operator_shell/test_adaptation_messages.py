@@ -82,7 +82,11 @@ def test_what_is_tried_against_a_straggler(
 
 def test_a_state_is_what_the_loop_sees() -> None:
     training, lost = control_pb2.WORKER_PHASE_TRAINING, control_pb2.WORKER_PHASE_LOST
-    record = control_pb2.StepRecord(sequence=9, samples=6, compute_seconds=0.5, push_seconds=0.25, step_seconds=1.0)
+    record = control_pb2.StepRecord(
+        sequence=9, samples=6, data_seconds=0.0625, compute_seconds=0.5, push_seconds=0.25, pull_seconds=0.125,
+        step_seconds=1.0, receive_seconds=0.03125, other_seconds=0.015625,
+    )  # fmt: skip
+    times = Timings(data=0.0625, compute=0.5, push=0.25, pull=0.125, step=1.0, receive=0.03125, other=0.015625)
     state = control_pb2.JobState(
         phase=control_pb2.PHASE_TRAINING,
         version=9,
@@ -102,7 +106,7 @@ def test_a_state_is_what_the_loop_sees() -> None:
         generation=2,
         effective_round=4,
         workers=(
-            WorkerSeen("a", True, 8, Bounds(1, 9), (StepRecord(9, 6, Timings(0.0, 0.5, 0.25, 0.0, 1.0)),)),
+            WorkerSeen("a", True, 8, Bounds(1, 9), (StepRecord(9, 6, times),)),
             WorkerSeen("drained", False, 0, Bounds(0, 9)),
             WorkerSeen("lost", False, 0, Bounds(0, 9)),
         ),

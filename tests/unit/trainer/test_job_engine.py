@@ -61,6 +61,7 @@ class FakeShard:
     push_status: PushStatus = PushStatus.COMPLETE
     refusal: str = ""
     pulled: list[int] = field(default_factory=list)
+    receive_seconds: float = 0.125
 
     def push(self, key: PushKey, parts: Sequence[Part], *, timeout_seconds: float) -> PushStatus:
         return self.push_status
@@ -145,6 +146,19 @@ def test_who_loses_a_shard_names_it_to_the_coordinator_and_to_the_user(capsys: p
     reason = "parameter server ps-1 refused this worker: the parameter server is shutting down"
     assert stream.last == pb.WorkerMessage(failure=pb.Failure(error=reason, lost_shard="ps-1"))
     assert capsys.readouterr().err == f"heterotrain: worker a-0 ends: {reason}\n"
+
+
+def test_what_it_hands_in_says_how_long_it_received_of_the_time_that_the_pull_took() -> None:
+    ahead = {"grant": pb.GrantMessage(term=1, iteration=1, version=1, ranges=[pb.Range(start=4, stop=8)])}
+    engine, stream, _, _ = configured([FakeShard(), FakeShard(receive_seconds=0.25)], ahead, ahead)
+    engine.start(1)
+    engine.next_item()
+    engine.submit(Update(GRANT, None, data_seconds=0.0, compute_seconds=0.5))
+    engine.next_item()  # stands on the version that is held already
+    engine.submit(Update(GRANT, None, data_seconds=0.0, compute_seconds=0.5))
+    first, second = (m.done.timings for m in stream.sent if m.HasField("done"))
+    assert first == pb.Timings(compute_seconds=0.5, receive_seconds=0.25)
+    assert second == pb.Timings(compute_seconds=0.5)
 
 
 GRANTED = {"grant": pb.GrantMessage(term=1, iteration=0, version=0, ranges=[pb.Range(stop=4)])}

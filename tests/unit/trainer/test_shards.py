@@ -25,6 +25,7 @@ class FakeClient:
     script: list[object] = field(default_factory=list)
     seen: list[list[tuple[int, int]]] = field(default_factory=list)
     closed: bool = False
+    receive_seconds: float = 0.0
 
     def push(self, key: PushKey, parts: Sequence[Part], *, timeout_seconds: float) -> PushStatus:
         return self._answer(parts, PushStatus.COMPLETE)
@@ -62,6 +63,12 @@ def test_a_gradient_leaves_out_what_is_frozen() -> None:
     for client in clients:
         assert client.seen == [[(0, 16)], [(0, 16), (64, 8)], [(0, 16)]]
         assert client.closed
+
+
+def test_receiving_takes_as_long_as_the_slowest_shard_whatever_was_waited_for() -> None:
+    slow = FakeClient([PullStatus.NOT_YET] * 3, receive_seconds=0.25)
+    shards, _ = make_shards(FakeClient(receive_seconds=0.125), slow)
+    assert shards.pull(1, 5, frozen=False) == 0.25
 
 
 def test_a_refusal_of_one_shard_is_told_beside_the_others() -> None:

@@ -76,14 +76,23 @@ def done_of(worker: str, done: session_pb2.Done) -> ev.Done:
         if done.HasField("max_norm")
         else None,
         absent=frozenset(done.absent),
-        timings=Timings(t.data_seconds, t.compute_seconds, t.push_seconds, t.pull_seconds, t.step_seconds),
+        timings=Timings(
+            data=t.data_seconds,
+            compute=t.compute_seconds,
+            push=t.push_seconds,
+            pull=t.pull_seconds,
+            step=t.step_seconds,
+            receive=t.receive_seconds,
+            other=t.other_seconds,
+        ),
     )
 
 
 def manifest_of(message: session_pb2.Manifest) -> Manifest:
     """A model as a worker describes it."""
     tensors = tuple(map(tensor_of, message.tensors))
-    return Manifest(tensors, message.optimizer, tuple(message.groups), message.dataset_size)
+    smallest = message.smallest_batch or 1
+    return Manifest(tensors, message.optimizer, tuple(message.groups), message.dataset_size, smallest)
 
 
 def manifest_message(manifest: Manifest) -> session_pb2.Manifest:
@@ -93,6 +102,7 @@ def manifest_message(manifest: Manifest) -> session_pb2.Manifest:
         optimizer=manifest.optimizer,
         groups=manifest.groups,
         dataset_size=manifest.dataset_size,
+        smallest_batch=manifest.smallest_batch,
     )
 
 

@@ -101,6 +101,8 @@ def _worker_state(worker: WorkerView, records: int) -> control_pb2.WorkerState:
         push_seconds=worker.timings.push,
         pull_seconds=worker.timings.pull,
         data_seconds=worker.timings.data,
+        receive_seconds=worker.timings.receive,
+        other_seconds=worker.timings.other,
         device=worker.device,
         host=worker.host,
         error=worker.error,
@@ -121,4 +123,6 @@ def _step_record(record: StepRecord) -> control_pb2.StepRecord:
         push_seconds=times.push,
         pull_seconds=times.pull,
         step_seconds=times.step,
+        receive_seconds=times.receive,
+        other_seconds=times.other,
     )

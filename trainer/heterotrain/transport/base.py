@@ -79,6 +79,12 @@ def file_version(file: int) -> int:
 class TensorClient(Protocol):
     """A worker's connection to one shard. Not thread-safe: one thread at a time."""
 
+    receive_seconds: float
+    """Of the newest pull that gave a version: from when its answer began to arrive until all of it was there.
+
+    The wait for the version to be published is not in it, whoever it was waited for.
+    """
+
     def push(self, key: PushKey, parts: Sequence[Part], *, timeout_seconds: float) -> PushStatus:
         """Send parts of a gradient; returns the status after the last one.
 

@@ -63,6 +63,9 @@ class TcpTensorClient:
         self._connect_seconds = connect_seconds
         self._connection: Connection | None = None
         self._aborted = threading.Event()
+        self._answered = 0.0
+        """When the newest answer began to arrive."""
+        self.receive_seconds = 0.0
 
     def push(self, key: PushKey, parts: Sequence[Part], *, timeout_seconds: float) -> PushStatus:
         """Send parts of a gradient (empty ones are left out); see `TensorClient.push`."""
@@ -99,6 +102,7 @@ class TcpTensorClient:
                 raise TransportError(f"{self._server_name} answered a pull of {num_bytes} bytes with {reply}")
             for part in parts:
                 connection.receive_into(part.buffer, deadline)
+            self.receive_seconds = time.monotonic() - self._answered
             return PullStatus.DONE
 
     def abort(self) -> None:
@@ -173,6 +177,7 @@ class TcpTensorClient:
     def _reply(self, connection: Connection, deadline: float) -> Reply:
         if not connection.readable(max(0.0, deadline - time.monotonic())):
             raise TimeoutError("no answer in time")
+        self._answered = time.monotonic()
         reply = connection.receive_frame(deadline)
         if not isinstance(reply, Reply):
             raise FrameError(f"{type(reply).__name__} is not an answer")

@@ -108,6 +108,19 @@ def test_a_fixed_part_is_learned_from_the_first_change() -> None:
     assert job.planned == {"w0": 58, "w1": 58, "w2": 4}
 
 
+def test_a_worker_that_takes_long_to_receive_gets_less_at_once_and_the_prediction_holds() -> None:
+    """As at a small CPU quota: the transfer takes the worker a fixed time, during which it computes nothing."""
+    job = simulate([steady(1 / 40)] * 2 + [steady(1 / 10)], batch=120)
+    job.workers[2].receive = 1.0
+
+    job.run(40)
+
+    # b / 40 = b / 40 = 1 + c / 10 with 2 b + c = 120: c = 4.4.
+    assert [shares for _, shares in job.plans] == [{"w0": 58, "w1": 58, "w2": 4}]
+    (check,) = [d.verified for d in told(job) if d.verified is not None]
+    assert check.error < 0.02
+
+
 def test_lost_metrics_keep_the_share_then_give_the_start_shares_back() -> None:
     job = simulate(FOUR, lost_seconds=10.0, equal_after_seconds=60.0)
     job.run(30)

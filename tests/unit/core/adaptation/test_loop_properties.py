@@ -47,7 +47,7 @@ RECORDS = st.lists(
         StepRecord,
         st.integers(0, 60),
         st.integers(-1, 40),
-        st.builds(Timings, compute=TIMES, data=TIMES, push=TIMES, step=TIMES),
+        st.builds(Timings, compute=TIMES, data=TIMES, push=TIMES, step=TIMES, receive=TIMES, other=TIMES),
     ),
     max_size=20,
 )
