@@ -24,7 +24,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from support.recovery import ROUNDS, SAMPLES, WITHOUT_NORM, run_job, write_job
+from support.recovery import ROUNDS, SAMPLES, run_job, write_job
 
 FAULTS = {
     "parameter server 1 at a push": "ps-1:push:33",
@@ -62,7 +62,7 @@ def measure_worker(fault: str, options: Mapping[str, Any], times: int, lease: in
     noticed, back = [], []
     for _ in range(times):
         with tempfile.TemporaryDirectory(prefix="heterotrain-recovery-") as folder:
-            write_job(Path(folder), script=WITHOUT_NORM, synchronization={"leaseSeconds": lease})
+            write_job(Path(folder), synchronization={"leaseSeconds": lease})
             run = run_job(Path(folder), fault=fault, timeout=400.0, **options)
             if run.code or run.report["samples"] != EPOCHS * SAMPLES:
                 raise SystemExit(f"{fault}: the job did not go on:\n{run.output}\n{run.coordinator_log}")

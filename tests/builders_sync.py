@@ -34,7 +34,9 @@ class World:
         epochs: int = 1,
         rounds_ahead: int = 0,
         max_rounds: int | None = None,
+        least: int = 1,
     ) -> None:
+        self.least = min(least, dataset_size)
         self.names = [f"w{i}" for i in range(len(shares))]
         self.cursor = DataCursor(dataset_size, epochs)
         self.policy = Policy(
@@ -44,6 +46,7 @@ class World:
             self.cursor,
             rounds_ahead=rounds_ahead,
             max_rounds=max_rounds,
+            least=least,
         )
         self.now = 0.0
         self.items: dict[int, deque[Item]] = defaultdict(deque)
@@ -184,7 +187,7 @@ class World:
         worker = grant.worker
         assert worker in self.present
         assert not any(isinstance(i, TrainingEnd) for i in self.items[worker])
-        assert grant.samples > 0
+        assert grant.samples >= self.least
         assert grant.iteration == grant.version > self.newest_grant.get(worker, -1)
         # What lets a commit free every older version that nobody was told to pull before.
         assert grant.version >= len(self.commits)

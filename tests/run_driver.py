@@ -22,12 +22,14 @@ WIDE = Bounds(0, 100)
 NO_LIMITS = StopLimits()
 
 
-def make_manifest(*, dataset_size: int = 20, shape: tuple[int, ...] = (3, 4), optimizer: str = "SGD") -> Manifest:
+def make_manifest(
+    *, dataset_size: int = 20, shape: tuple[int, ...] = (3, 4), optimizer: str = "SGD", smallest_batch: int = 1
+) -> Manifest:
     tensors = (
         TensorSpec("weight", shape, "F32", TensorKind.PARAMETER, 0),
         TensorSpec("bias", (4,), "F32", TensorKind.PARAMETER, 0),
     )
-    return Manifest(tensors, optimizer, (GROUP,), dataset_size)
+    return Manifest(tensors, optimizer, (GROUP,), dataset_size, smallest_batch)
 
 
 def make_config(

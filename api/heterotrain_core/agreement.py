@@ -21,6 +21,8 @@ def manifest_fault(manifest: Manifest) -> str | None:
         return str(error)
     if manifest.dataset_size < 1:
         return f"the data set has {manifest.dataset_size} samples; it needs at least one"
+    if manifest.smallest_batch < 1:
+        return f"the smallest batch is {manifest.smallest_batch}; it must be at least one sample"
     for tensor in manifest.tensors:
         if tensor.group >= len(groups):
             return f"tensor `{tensor.name}` is of parameter group {tensor.group}, but there are {len(groups)}"

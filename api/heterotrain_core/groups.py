@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from heterotrain_core.least import raise_minimum
 from heterotrain_core.run_values import WorkerSpec
 from heterotrain_core.types import Bounds
 
@@ -22,6 +23,10 @@ class Groups:
     def replicas(self) -> Mapping[str, int]:
         """Wanted, in the order of the configuration."""
         return dict(self._replicas)
+
+    def raise_minimums(self, least: int, grain: int) -> None:
+        """The model needs so many samples at once; shares have this grain."""
+        self._bounds = {group: raise_minimum(bounds, least, grain) for group, bounds in self._bounds.items()}
 
     def wants(self, spec: WorkerSpec) -> bool:
         """Whether a worker is one of its group's."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from heterotrain_core.groups import Groups
+from heterotrain_core.least import raise_minimum
 from heterotrain_core.run_effects import RefuseJoin
 from heterotrain_core.run_events import Joined
 from heterotrain_core.run_values import Manifest, WorkerPhase, WorkerSpec
@@ -84,6 +85,12 @@ class Members:
     def groups(self) -> Groups:
         """How many workers each group shall have."""
         return self._groups
+
+    def raise_minimums(self, least: int, grain: int) -> None:
+        """The model needs so many samples at once; shares have this grain."""
+        self._groups.raise_minimums(least, grain)
+        for member in self:
+            member.spec = replace(member.spec, bounds=raise_minimum(member.spec.bounds, least, grain))
 
     def add(self, spec: WorkerSpec) -> Member:
         """Expect one more worker, the last in order."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from heterotrain_core.event_log import EventLog
+from heterotrain_core.least import raise_minimum, raise_shares
 from heterotrain_core.members import Member
 from heterotrain_core.negotiation import Negotiation
 from heterotrain_core.plan import check_plan, complete_plan, derive_plan, joined_plan, reachable_total
@@ -203,6 +204,25 @@ class PlanDesk:
             return effects
         self._log.add(RunReason.PLAN_DERIVED, f"plan {plan.generation}: {plan.reason}", now)
         return [*effects, *rounds.plan(plan, now)]
+
+    def raise_minimums(self, least: int, now: float) -> bool:
+        """Before training: the model needs `least` samples at once. False: the global batch is too small for that."""
+        grain = self._config.batch_grain
+        bounds = {name: raise_minimum(b, least, grain) for name, b in self._bounds.items()}
+        total = sum(share.samples for share in self.start.shares.values())
+        reason = f"no share is below {least} samples, which BatchNorm needs at once"
+        plan = raise_shares(self.start, bounds, total, grain, reason)
+        if plan is None:
+            message = (
+                f"the shares of all cannot be {least} samples or more, which BatchNorm needs at once: some workers go "
+                "without in some rounds; take a larger globalBatchSize, or fewer workers"
+            )
+            self._log.add(RunReason.PLAN_REFUSED, message, now, warning=True)
+            return False
+        if plan is not self.start:
+            self._log.add(RunReason.PLAN_DERIVED, f"plan {plan.generation}: {plan.reason}", now)
+        self.start, self._bounds = plan, bounds
+        return True
 
     def left_before_training(self, member: Member) -> None:
         """A worker left before the first round: the start plan is derived without it."""

@@ -106,6 +106,7 @@ def to_document(progress: Progress) -> dict[str, Any]:
             "optimizer": manifest.optimizer,
             "groups": [json.loads(group) for group in manifest.groups],
             "datasetSize": manifest.dataset_size,
+            "smallestBatch": manifest.smallest_batch,
             "tensors": [
                 [t.name, list(t.shape), t.dtype, t.kind.name, t.group, list(t.aliases)] for t in manifest.tensors
             ],
@@ -142,6 +143,7 @@ def from_document(document: Mapping[str, Any]) -> Progress:
                 str(model["optimizer"]),
                 _texts(model["groups"]),
                 int(model["datasetSize"]),
+                int(model.get("smallestBatch", 1)),
             ),
         )
         if progress.version < 0 or progress.epoch < 0:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from heterotrain_core.agreement import RoundSettings, common_absent, settle
 from heterotrain_core.cursor import DataCursor
+from heterotrain_core.least import round_sizes
 from heterotrain_core.progress import Progress
 from heterotrain_core.run_effects import CommitRound, Effect, GradientKey, Send, Work
 from heterotrain_core.run_events import Done
@@ -64,6 +65,7 @@ class Rounds:
             self._cursor,
             max_rounds=config.stop.rounds,
             version=self.committed,
+            least=least_of(config, manifest),
         )
         self.epochs = epochs
         self._pending_samples: deque[int] = deque()
@@ -83,7 +85,8 @@ class Rounds:
         """Rounds that the epochs come to, unless a limit is lower; 0: not known, since rounds wait for nobody."""
         if not self.policy.synchronization_wanted.lockstep:
             return self._config.stop.rounds or 0
-        rounds = -(-self._manifest.dataset_size // self._config.global_batch_size) * self.epochs
+        batch, least = self._config.global_batch_size, least_of(self._config, self._manifest)
+        rounds = round_sizes(self._manifest.dataset_size, batch, least)[0] * self.epochs
         return rounds if self._config.stop.rounds is None else min(rounds, self._config.stop.rounds)
 
     @property
@@ -329,6 +332,11 @@ class Rounds:
         """
         named = {v for seat in self._seats for v, _ in seat.named}
         return tuple(sorted(v for v in named if v <= version))
+
+
+def least_of(config: RunConfig, manifest: Manifest) -> int:
+    """Samples of a grant that the model needs; a global batch that is smaller is the user's word."""
+    return min(manifest.smallest_batch, config.global_batch_size)
 
 
 def _cursor(manifest: Manifest, epochs: int, restored: Progress | None) -> DataCursor:

@@ -20,7 +20,7 @@ from heterotrain_core.membership import Membership, again
 from heterotrain_core.plan_desk import PlanDesk
 from heterotrain_core.progress import Progress
 from heterotrain_core.reports import Reports
-from heterotrain_core.rounds import Rounds
+from heterotrain_core.rounds import Rounds, least_of
 from heterotrain_core.run_ends import answer_after_end, fault_of
 from heterotrain_core.run_starts import first_progress
 from heterotrain_core.run_state import RunView, view_before, view_worker
@@ -324,6 +324,9 @@ class TrainingRun:
         missing = [m for m in self._members if m.name not in ready and m.phase is not WorkerPhase.FINISHED]
         for member in missing:
             self._plans.left_before_training(member)
+        least = least_of(self._config, agreed.manifest)
+        if least > 1 and self._plans.raise_minimums(least, now):
+            self._members.raise_minimums(least, self._config.batch_grain)
         self._rounds = Rounds(self._config, agreed.manifest, agreed.epochs, self._plans.start, restored)
         for member in agreed.workers:
             member.phase = WorkerPhase.TRAINING

@@ -44,9 +44,6 @@ for epoch in session.epochs(3):
     session.report(accuracy=session.evaluate(lambda m, x, y: (m(x).argmax(1) == y).sum(), data))
 """
 
-WITHOUT_NORM = SCRIPT.replace("nn.BatchNorm1d(16), ", "")
-"""For rounds of any size: BatchNorm cannot train on a single sample, which a loss may leave for the end of an epoch."""
-
 
 @dataclass(frozen=True, slots=True)
 class Run:

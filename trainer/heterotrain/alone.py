@@ -10,17 +10,25 @@ from heterotrain.engine import Setup, Update
 from heterotrain.errors import UsageError
 from heterotrain.gradients import Gradients
 from heterotrain.grants import Item
+from heterotrain_core.least import round_sizes
 from heterotrain_core.schedule import schedule_step
 from heterotrain_core.types import EpochEnd, Grant, SampleRange, TrainingEnd
 
 
-def lone_grant(epoch: int, index: int, dataset_size: int, batch_size: int, micro_batch: int | None) -> Grant | None:
-    """The `index`-th round of an epoch as one worker's grant; `None` after the last. The last one may be smaller."""
-    start = index * batch_size
-    if start >= dataset_size:
+def lone_grant(
+    epoch: int, index: int, dataset_size: int, batch_size: int, micro_batch: int | None, *, least: int = 1
+) -> Grant | None:
+    """The `index`-th round of an epoch as one worker's grant; `None` after the last.
+
+    The last one may be smaller, but not below `least` samples, for which the one before it may be smaller too.
+    """
+    rounds, last = round_sizes(dataset_size, batch_size, min(least, batch_size))
+    if index >= rounds:
         return None
     number = schedule_step(epoch, dataset_size, batch_size, 0) + index
-    ranges = (SampleRange(epoch, start, min(start + batch_size, dataset_size)),)
+    final = dataset_size - last
+    start, stop = (final, dataset_size) if index == rounds - 1 else (index * batch_size, (index + 1) * batch_size)
+    ranges = (SampleRange(epoch, start, stop if index == rounds - 1 else min(stop, final)),)
     return Grant(worker=0, iteration=number, version=number, ranges=ranges, micro_batch=micro_batch, plan_generation=0)
 
 
@@ -100,13 +108,16 @@ class AloneEngine:
         return self._setup
 
     def _grant(self, epoch: int, index: int) -> Grant | None:
-        return lone_grant(epoch, index, self._prepared.dataset_size, self.batch_size, self._micro_batch)
+        setup = self._prepared
+        size, least = setup.dataset_size, setup.smallest_batch
+        return lone_grant(epoch, index, size, self.batch_size, self._micro_batch, least=least)
 
     def _schedule(self, epochs: int) -> Iterator[Item]:
         for epoch in range(epochs):
             index = 0
             while (grant := self._grant(epoch, index)) is not None:
-                yield Item(grant, grant.version)
+                begun = grant.ranges[0].start
+                yield Item(grant, schedule_step(epoch, self._prepared.dataset_size, self.batch_size, begun))
                 index += 1
             yield Item(EpochEnd(worker=0, epoch=epoch, version=self.version), self.version)
         yield Item(TrainingEnd(worker=0, version=self.version, reason="all epochs are over"), self.version)

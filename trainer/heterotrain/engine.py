@@ -23,6 +23,8 @@ class Setup:
     """The real optimizer. Alone it steps; in a job only its (shared) parameter groups are used."""
     dataset_size: int
     device: torch.device
+    smallest_batch: int = 1
+    """Samples that the model needs at once to be trained (`manifest.smallest_batch`)."""
 
     @property
     def optimizer_name(self) -> str:

@@ -41,13 +41,15 @@ def grant_epoch(grant: Grant) -> int:
     return grant.ranges[0].epoch
 
 
-def micro_batches(grant: Grant) -> tuple[MicroBatch, ...]:
+def micro_batches(grant: Grant, least: int = 1) -> tuple[MicroBatch, ...]:
     """Cut a grant into the fewest micro-batches of at most `Grant.micro_batch` samples, even to within one sample.
 
-    Even ones, so that no rest of a sample or two is left, which BatchNorm could not use.
+    None has fewer samples than `least`, which the model needs at once (BatchNorm: 2), if the grant has as many: rather
+    they are larger than asked for.
     """
     total = grant.samples
     count = 1 if grant.micro_batch is None else -(-total // grant.micro_batch)
+    count = max(1, min(count, total // least))
     sizes = [total * (i + 1) // count - total * i // count for i in range(count)]
     return tuple(
         MicroBatch(grant.iteration, index=i, ranges=ranges, weight=size / total, last=i == count - 1)

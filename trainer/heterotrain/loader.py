@@ -15,6 +15,7 @@ from heterotrain.errors import UsageError
 from heterotrain.grants import MicroBatch, micro_batches
 from heterotrain.randomness import SampleOrder, SeededIndices, stable_seed
 from heterotrain.rounds import Rounds
+from heterotrain_core.least import round_sizes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +38,11 @@ class GrantSampler:
     fetched ahead, and nothing that was not granted ever is.
     """
 
-    def __init__(self, engine: Engine, order: SampleOrder, *, seeded: bool) -> None:
+    def __init__(self, engine: Engine, order: SampleOrder, *, seeded: bool, least: int) -> None:
         self._engine = engine
         self._order = order
         self._seeded = seeded
+        self._least = least
         self._cut: deque[MicroBatch] = deque()
         self.epoch = -1
         self.sent: deque[MicroBatch] = deque()
@@ -54,7 +56,7 @@ class GrantSampler:
             grant = self._engine.take_unfetched(self.epoch)
             if grant is None:
                 raise StopIteration
-            self._cut.extend(micro_batches(grant))
+            self._cut.extend(micro_batches(grant, self._least))
         batch = self._cut.popleft()
         self.sent.append(batch)
         indices = self._order.indices(batch.ranges)
@@ -78,14 +80,17 @@ class Loader:
         options: LoaderOptions,
         device: torch.device,
         clock: Callable[[], float],
+        least: int = 1,
     ) -> None:
+        """`least`: samples that the model needs at once."""
         self.dataset = dataset
         self._rounds = rounds
-        self._num_rounds = -(-len(cast("Sized", dataset)) // engine.batch_size)
+        batch = engine.batch_size
+        self._num_rounds = round_sizes(len(cast("Sized", dataset)), batch, min(least, batch))[0]
         self._device = device
         self._clock = clock
         # A plain TensorDataset draws no random numbers: its samples need no random state of their own.
-        self._sampler = GrantSampler(engine, order, seeded=type(dataset) is not TensorDataset)
+        self._sampler = GrantSampler(engine, order, seeded=type(dataset) is not TensorDataset, least=least)
         self._pinned = options.pin_memory and device.type == "cuda"
         self._data = DataLoader(
             dataset,

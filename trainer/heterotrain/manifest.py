@@ -8,6 +8,7 @@ from typing import TypeAlias, cast
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from heterotrain.errors import UsageError
 from heterotrain.tensors import dtype_name
@@ -95,6 +96,14 @@ def refuse_unusable(model: nn.Module) -> None:
             raise UsageError(
                 f"model: `{name}` has sparse=True, and sparse gradients cannot be shared; use sparse=False"
             )
+
+
+def smallest_batch(model: nn.Module) -> int:
+    """Samples that `model` needs at once: 2 with BatchNorm, which cannot normalise over one value, else 1.
+
+    Whether its layers are in training mode now says nothing of how they will be trained.
+    """
+    return 2 if any(isinstance(module, _BatchNorm) for module in model.modules()) else 1
 
 
 def _refuse_strangers(groups: Sequence[Mapping[str, object]], known: set[int]) -> None:

@@ -15,7 +15,13 @@ from heterotrain_rpc import session_pb2 as pb
 def manifest_message(setup: Setup, groups: Sequence[str]) -> pb.Manifest:
     """The model as this worker describes it."""
     tensors = map(tensor_message, setup.tensors.specs)
-    return pb.Manifest(tensors=tensors, optimizer=setup.optimizer_name, groups=groups, dataset_size=setup.dataset_size)
+    return pb.Manifest(
+        tensors=tensors,
+        optimizer=setup.optimizer_name,
+        groups=groups,
+        dataset_size=setup.dataset_size,
+        smallest_batch=setup.smallest_batch,
+    )
 
 
 def item_of(message: pb.CoordinatorMessage) -> Item:

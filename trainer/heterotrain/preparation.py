@@ -13,7 +13,7 @@ from torch import nn
 
 from heterotrain.engine import Setup
 from heterotrain.errors import UsageError
-from heterotrain.manifest import describe_model, refuse_unusable
+from heterotrain.manifest import describe_model, refuse_unusable, smallest_batch
 from heterotrain.ps.optimizer import check_optimizer
 
 Parameters: TypeAlias = Iterable[torch.Tensor] | Iterable[dict[str, Any]]
@@ -55,7 +55,8 @@ def prepare_model(
     optimizer = _make_optimizer(
         optimizer_class, inner.parameters() if parameters is None else parameters, hyperparameters
     )
-    return Setup(describe_model(inner, optimizer.param_groups), optimizer, dataset_size, device)
+    tensors = describe_model(inner, optimizer.param_groups)
+    return Setup(tensors, optimizer, dataset_size, device, smallest_batch(inner))
 
 
 def load_weights(model: nn.Module, weights: Weights) -> None:

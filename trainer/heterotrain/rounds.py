@@ -56,8 +56,10 @@ class SampleLog:
 class Rounds:
     """Not thread-safe: the training thread's own."""
 
-    def __init__(self, engine: Engine, gradients: Gradients, pace: Pace, log: SampleLog) -> None:
+    def __init__(self, engine: Engine, gradients: Gradients, pace: Pace, log: SampleLog, *, least: int = 1) -> None:
+        """`least`: samples that the model needs at once."""
         self._engine = engine
+        self._least = least
         self._gradients = gradients
         self._pace = pace
         self._log = log
@@ -187,7 +189,7 @@ class Rounds:
         first, self._item = self._item is None, item
         self._next = 0
         decision = item.decision
-        self._micro_batches = micro_batches(decision) if isinstance(decision, Grant) else ()
+        self._micro_batches = micro_batches(decision, self._least) if isinstance(decision, Grant) else ()
         match decision:
             case EpochEnd():
                 self._epochs_over = decision.epoch + 1

@@ -129,12 +129,13 @@ class Session:
         gradients = self._engine.configure(setup)
         order = SampleOrder(self.seed, dataset_size)
         log = SampleLog(self._settings.sample_log, order)
-        rounds = Rounds(self._engine, gradients, self._pace, log)
+        rounds = Rounds(self._engine, gradients, self._pace, log, least=setup.smallest_batch)
         self._model, self._rounds = model, rounds
         self._optimizer = RoundOptimizer(setup.optimizer, rounds, alone=self._settings.job is None)
         loader = Loader(
-            dataset, self._engine, rounds, order, options=options, device=self._device, clock=self._clocks.wall
-        )
+            dataset, self._engine, rounds, order, options=options, device=self._device, clock=self._clocks.wall,
+            least=setup.smallest_batch,
+        )  # fmt: skip
         return model, self._optimizer, loader
 
     def schedule(self, scheduler: LRScheduler, per: Per = "samples") -> Schedule:

@@ -47,16 +47,17 @@ class Policy:
         rounds_ahead: int = 1,
         max_rounds: int | None = None,
         version: int = 0,
+        least: int = 1,
     ) -> None:
         """Raise `ValueError` for no or doubled names, a plan with unknown ones, or numbers out of range.
 
         `rounds_ahead` is for BSP. A synchronisation in `plan` wins over `synchronization`. `version`: that of the
-        checkpoint that this training goes on from; then `cursor` stands where it stood.
+        checkpoint that this training goes on from; then `cursor` stands where it stood. `least`: samples of a grant.
         """
         if rounds_ahead < 0:
             raise ValueError(f"rounds_ahead must be at least 0, not {rounds_ahead}")
         self._rounds_ahead = rounds_ahead
-        self._state = TrainingState(plan, names, cursor, max_rounds, version)
+        self._state = TrainingState(plan, names, cursor, max_rounds, version, least=least)
         self._mode = self._make_mode(plan.synchronization or synchronization)
         self._next_mode: Synchronization | None = None
         self._plan_round = 0

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from enum import IntEnum, auto
 
 from heterotrain_core.cursor import split_ranges
-from heterotrain_core.shares import proportional
+from heterotrain_core.least import amounts
 from heterotrain_core.types import Grant, Plan, SampleSource
 
 
@@ -34,8 +34,13 @@ class TrainingState:
         cursor: SampleSource,
         max_rounds: int | None = None,
         version: int = 0,
+        *,
+        least: int = 1,
     ) -> None:
-        """Raise `ValueError` for no or doubled names, a plan with unknown ones, or a limit below 1."""
+        """`least`: samples that every grant must have (see `least`).
+
+        Raise `ValueError` for no or doubled names, a plan with unknown ones, or a limit below 1.
+        """
         if not names or len(set(names)) != len(names):
             raise ValueError(f"names must be unique and at least one, not {list(names)}")
         if max_rounds is not None and max_rounds < 1:
@@ -44,6 +49,7 @@ class TrainingState:
         self.cursor = cursor
         self.max_rounds = max_rounds
         self.version = version
+        self._least = least
         self.staleness: Counter[int] = Counter()
         """Number of applied gradients by staleness in versions."""
         self._ordinals = {name: worker for worker, name in enumerate(names)}
@@ -143,19 +149,17 @@ class TrainingState:
     def hand_out_on(self, version: int, workers: Iterable[int]) -> list[Grant]:
         """Take samples for all `workers` that are able. Too few are shared out in proportion, bounds waived.
 
-        Who then gets none has no grant.
+        Nobody gets fewer than a model needs at once (`least.amounts`). Who then gets none has no grant.
         """
         asking = [w for w in workers if self.able(w)]
-        amounts = [self._planned[w] for w in asking]
-        total, remaining = sum(amounts), self.cursor.remaining
-        if total > remaining:
-            amounts, total = proportional(amounts, remaining), remaining
+        counts = amounts([self._planned[w] for w in asking], self.cursor.remaining, self._least)
+        total = sum(counts)
         if total == 0:
             return []
         micro_batches, generation = self._micro_batches, self._plan.generation
         return [
             Grant(w, version, version, ranges, micro_batches[w], generation)
-            for w, ranges in zip(asking, split_ranges(self.cursor.take(total), amounts), strict=True)
+            for w, ranges in zip(asking, split_ranges(self.cursor.take(total), counts), strict=True)
             if ranges
         ]
 

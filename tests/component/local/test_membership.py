@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.local_jobs import heterotrain
-from support.recovery import SAMPLES, WITHOUT_NORM, Run, run_job, start_job, write_job
+from support.recovery import SAMPLES, SCRIPT, Run, run_job, start_job, write_job
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -27,7 +27,7 @@ def assert_whole(run: Run) -> None:
 
 @pytest.mark.parametrize("place", ["pull", "compute", "done"])
 def test_a_job_goes_on_without_a_worker_that_is_killed(tmp_path: Path, place: str) -> None:
-    write_job(tmp_path, script=WITHOUT_NORM)
+    write_job(tmp_path)
     run = run_job(tmp_path, fault=f"small-0:worker-{place}:12", pause=0.05)
     assert_whole(run)
     assert "worker small-0 is lost: its connection ended without a goodbye" in run.coordinator_log
@@ -35,7 +35,7 @@ def test_a_job_goes_on_without_a_worker_that_is_killed(tmp_path: Path, place: st
 
 
 def test_a_worker_that_is_killed_at_a_push_is_started_again_and_trains_on(tmp_path: Path) -> None:
-    write_job(tmp_path, script=WITHOUT_NORM)
+    write_job(tmp_path)
     run = run_job(tmp_path, fault="small-0:worker-push:12", pause=0.3)
     assert_whole(run)
     assert "it is started again (1 of 3)" in run.output
@@ -43,7 +43,7 @@ def test_a_worker_that_is_killed_at_a_push_is_started_again_and_trains_on(tmp_pa
 
 
 def test_a_worker_that_stands_still_is_lost_with_its_lease_and_its_ghost_begins_anew(tmp_path: Path) -> None:
-    write_job(tmp_path, script=WITHOUT_NORM, synchronization=LEASE)
+    write_job(tmp_path, synchronization=LEASE)
     run = run_job(tmp_path, fault="small-0:worker-push:12", stopped_seconds=9.0, pause=0.3)
     assert_whole(run)
     assert "worker small-0 is lost: silent for 5 s" in run.coordinator_log
@@ -51,14 +51,14 @@ def test_a_worker_that_stands_still_is_lost_with_its_lease_and_its_ghost_begins_
 
 
 def test_a_worker_that_is_cut_off_is_lost_with_its_lease(tmp_path: Path) -> None:
-    write_job(tmp_path, script=WITHOUT_NORM, synchronization=LEASE)
+    write_job(tmp_path, synchronization=LEASE)
     run = run_job(tmp_path, fault="small-0:worker-cut:12", pause=0.1)
     assert_whole(run)
     assert "worker small-0 is lost: silent for 5 s" in run.coordinator_log
 
 
 def test_a_worker_that_is_told_to_end_leaves_with_0_and_the_job_goes_on(tmp_path: Path) -> None:
-    write_job(tmp_path, script=WITHOUT_NORM)
+    write_job(tmp_path)
     run = run_job(tmp_path, fault="small-0:worker-compute:12", told=True)
     assert_whole(run)
     assert "worker small-0 has finished" in run.coordinator_log
@@ -68,9 +68,7 @@ def test_a_worker_that_is_told_to_end_leaves_with_0_and_the_job_goes_on(tmp_path
 
 
 def test_a_script_that_ends_with_a_code_fails_the_job_as_ever(tmp_path: Path) -> None:
-    script = WITHOUT_NORM.replace(
-        "    for inputs, labels in loader:", "    os._exit(7)\n    for inputs, labels in loader:"
-    )
+    script = SCRIPT.replace("    for inputs, labels in loader:", "    os._exit(7)\n    for inputs, labels in loader:")
     write_job(tmp_path, script=script, workers=[{"name": "big"}])
     run = run_job(tmp_path)
     assert (run.code, run.report["reason"]) == (1, "WorkerFailed")
@@ -78,7 +76,7 @@ def test_a_script_that_ends_with_a_code_fails_the_job_as_ever(tmp_path: Path) ->
 
 
 def test_a_group_is_scaled_up_and_down_while_the_job_trains(tmp_path: Path) -> None:
-    write_job(tmp_path, script=WITHOUT_NORM)
+    write_job(tmp_path)
     with start_job(tmp_path, pause=3.0) as job:
         job.wait_for("Started")
         assert heterotrain(tmp_path, "scale", "recovering", "small=3", real=True)[0] == 0

@@ -98,6 +98,7 @@ class Elastic:
     def __init__(self, random: Random) -> None:
         self._random = random
         self.samples, self.epochs = random.randint(1, 40), random.randint(1, 3)
+        self.smallest = random.choice([1, 2])
         shares = {f"{group}-{i}": random.randint(1, 4) for group in "ab" for i in range(random.randint(1, 2))}
         self._evaluates = random.random() < 0.5
         config = replace(
@@ -108,7 +109,7 @@ class Elastic:
         self.driver = Driver(config, [self._script(name) for name in shares])
 
     def _script(self, name: str) -> Script:
-        manifest = make_manifest(dataset_size=self.samples)
+        manifest = make_manifest(dataset_size=self.samples, smallest_batch=self.smallest)
         return Script(name, self.epochs, manifest, done=self._done, at_epoch_end=self._epoch_ends)
 
     def run(self) -> Outcome:
@@ -183,3 +184,5 @@ def test_whoever_comes_and_goes_each_sample_of_an_epoch_is_committed_once(random
         assert used == [(epoch, i) for epoch in range(job.epochs) for i in range(job.samples)]
     sums = {e.message.sums.get("right") for e in driver.of(out.Send) if isinstance(e.message, out.EvaluationOutcome)}
     assert sums <= {10.0}
+    least = min(job.smallest, job.samples, driver.config.global_batch_size)
+    assert all(g.samples >= least for s in driver.scripts.values() for g in s.grants)

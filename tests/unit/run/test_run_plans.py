@@ -8,7 +8,7 @@ from heterotrain_core import run_effects as out
 from heterotrain_core import run_events as ev
 from heterotrain_core.run_values import Phase, RunReason
 from heterotrain_core.types import Bounds, Grant, Plan, Share, TrainingEnd
-from run_driver import FOUR, Driver, Script, make_config
+from run_driver import FOUR, Driver, Script, make_config, make_manifest
 
 NEW = {"gpu-0": Share(3), "cpu-1": Share(2, 1)}
 
@@ -218,6 +218,44 @@ def test_ends_name_the_version_that_a_worker_must_hold() -> None:
     items = [e.message.item for e in driver.of(out.Send) if isinstance(e.message, out.Work)]
     assert {i.version for i in items if isinstance(i, TrainingEnd)} == {9}
     assert all(i.version == i.iteration for i in items if isinstance(i, Grant))
+
+
+def with_norm(shares: dict[str, int], bounds: Bounds) -> Driver:
+    scripts = [Script(name, manifest=make_manifest(dataset_size=21, smallest_batch=2)) for name in shares]
+    driver = Driver(make_config(shares, bounds=bounds), scripts)
+    driver.start()
+    return driver
+
+
+def test_a_model_with_batchnorm_raises_shares_and_bounds_of_one() -> None:
+    driver = with_norm(FOUR, Bounds(1, 100))
+    view = driver.run.view(driver.now)
+    assert {name: share.samples for name, share in view.plan.shares.items()} == dict.fromkeys(FOUR, 2)
+    assert (view.plan.generation, view.plan.derived) == (2, True)
+    assert {w.bounds for w in view.workers} == {Bounds(2, 100)}
+    # 21 samples: one would be left over by rounds of 8, so that the second round leaves six.
+    sizes = [sum(g.samples for s in driver.scripts.values() for g in s.grants if g.iteration == i) for i in range(3)]
+    assert sizes == [8, 8, 5]
+    assert min(g.samples for s in driver.scripts.values() for g in s.grants) == 2
+    assert driver.outcome.samples == 63
+
+
+def test_a_batch_that_is_too_small_for_two_samples_each_is_said_and_trained() -> None:
+    driver = with_norm({"a-0": 1, "a-1": 1, "b-0": 1}, Bounds(1, 100))
+    view = driver.run.view(driver.now)
+    assert {w.bounds for w in view.workers} == {Bounds(1, 100)}
+    assert any(e.warning and "some workers go without in some rounds" in e.message for e in view.events)
+    assert (driver.outcome.samples, driver.outcome.rounds) == (63, 21)
+
+
+def test_a_share_of_one_is_refused_by_name_where_the_model_has_batchnorm() -> None:
+    scripts = [Script(n, manifest=make_manifest(smallest_batch=2), silent_from=1) for n in FOUR]
+    driver = Driver(make_config(FOUR, bounds=Bounds(1, 100)), scripts)
+    driver.start()
+    answer = driver.tell(request({"gpu-0": Share(3), "gpu-1": Share(1)}))[-1]
+    assert answer == out.AnswerPlan(
+        1, 3, refusals=(out.Refusal("gpu-1", "share 1 is out of bounds: it must be between 2 and 100 samples"),)
+    )
 
 
 def test_a_script_that_ends_before_training_is_left_out_of_the_start_plan() -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR, StepLR
 
+from heterotrain.alone import lone_grant
 from training import make_data, make_model, make_session, plain_batches, train
 
 CASES: dict[str, dict[str, Any]] = {
@@ -81,6 +82,23 @@ def test_micro_batches_give_the_gradient_of_the_whole(cls: type[torch.optim.Opti
     for name, value in whole.state_dict().items():
         difference = (cut.state_dict()[name] - value).norm() / value.norm()
         assert difference <= 1e-12, name
+
+
+@pytest.mark.parametrize(
+    ("samples", "batch", "sizes"),
+    [(49, 8, [8, 8, 8, 8, 8, 7, 2]), (50, 8, [8, 8, 8, 8, 8, 8, 2]), (5, 2, [2, 3]), (1, 8, [1])],
+    ids=["one would be left over", "two are left over", "one cannot be spared", "a data set of one sample"],
+)
+def test_no_rest_of_one_sample_is_left_for_batchnorm(samples: int, batch: int, sizes: list[int]) -> None:
+    grants = [lone_grant(1, index, samples, batch, None, least=2) for index in range(len(sizes) + 1)]
+    assert [g.samples for g in grants if g is not None] == sizes
+    assert [p for g in grants if g for r in g.ranges for p in range(r.start, r.stop)] == list(range(samples))
+    assert next(g.iteration for g in grants if g) == -(-samples // batch)
+
+
+def test_a_script_with_batchnorm_trains_whatever_is_left_over() -> None:
+    losses = train(make_session(micro_batch=3), make_model(norm=True), torch.optim.SGD, data=make_data(49), lr=0.05)
+    assert len(losses) == 2 * (5 * 3 + 3 + 1)
 
 
 def test_clipping_acts_on_the_sum_of_the_micro_batches() -> None:

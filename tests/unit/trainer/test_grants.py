@@ -41,3 +41,17 @@ def test_micro_batches_cover_the_grant_in_order_within_the_limit(lengths: list[i
     assert abs(sum(batch.weight for batch in cut) - 1.0) < 1e-12
     assert [batch.last for batch in cut] == [False] * (len(cut) - 1) + [True]
     assert len(cut) == -(-grant.samples // limit)
+
+
+@given(st.integers(1, 60), st.integers(1, 30), st.integers(1, 3))
+def test_no_micro_batch_is_too_small_for_the_model(samples: int, limit: int, least: int) -> None:
+    sizes = [batch.samples for batch in micro_batches(make_grant(samples, micro_batch=limit), least)]
+    assert sum(sizes) == samples
+    assert min(sizes) >= min(least, samples)
+    # As small as that allows.
+    assert max(sizes) <= max(limit, least) + least - 1
+
+
+def test_a_rest_of_one_goes_to_the_micro_batch_before() -> None:
+    sizes = [batch.samples for batch in micro_batches(make_grant(5, micro_batch=2), 2)]
+    assert sizes == [2, 3]

@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
 from heterotrain import UsageError
-from heterotrain.manifest import describe_model
+from heterotrain.manifest import describe_model, smallest_batch
 from heterotrain.preparation import load_weights, prepare_model
 from heterotrain_core.layout import TensorKind, TensorSpec
 from training import CPU, make_data, make_model, make_session
@@ -120,6 +120,11 @@ def test_the_manifest_names_every_shared_tensor_once() -> None:
         TensorSpec("norm.running_var", (2,), "F64", FB, -1),
         TensorSpec("norm.num_batches_tracked", (), "I64", IB, -1),
     )
+
+
+def test_batchnorm_needs_two_samples_at_once_and_other_layers_one() -> None:
+    frozen = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2).eval())
+    assert [smallest_batch(m) for m in (Mixed(), frozen, nn.GroupNorm(1, 2), nn.Linear(2, 2))] == [2, 2, 1, 1]
 
 
 @pytest.mark.parametrize("of_the_optimizer", [True, False], ids=["of the optimizer", "that is no part of it"])

@@ -109,12 +109,20 @@ class AnyMode(Anything):
 
     @initialize(
         mode=MODES, shares=SHARES, size=st.integers(1, 60), epochs=st.integers(1, 3), ahead=st.integers(0, 2),
-        limit=st.none() | st.integers(1, 20),
+        limit=st.none() | st.integers(1, 20), least=st.integers(1, 3),
     )  # fmt: skip
     def start(
-        self, mode: Synchronization, shares: list[int], size: int, epochs: int, ahead: int, limit: int | None
+        self,
+        mode: Synchronization,
+        shares: list[int],
+        size: int,
+        epochs: int,
+        ahead: int,
+        limit: int | None,
+        least: int,
     ) -> None:
-        self.begin(World(mode, shares, dataset_size=size, epochs=epochs, rounds_ahead=ahead, max_rounds=limit), limit)
+        world = World(mode, shares, dataset_size=size, epochs=epochs, rounds_ahead=ahead, max_rounds=limit, least=least)
+        self.begin(world, limit)
 
     @precondition(lambda self: self.world.policy.live)
     @rule(which=st.integers(0, 3))
