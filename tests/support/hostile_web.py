@@ -32,6 +32,7 @@ from heterotrain_operator.info.readers import ReaderSettings, make_readers
 from heterotrain_operator.info.rule_state import RuleState
 from heterotrain_operator.info.rules import load_rules
 from heterotrain_operator.info.store import Limits, Store
+from heterotrain_operator.info.turns import Turns
 from heterotrain_operator.rest.access import LocalAccess
 from heterotrain_operator.rest.app import create_app
 from heterotrain_operator.rest.desk import LocalDesk
@@ -338,8 +339,9 @@ async def endure(web: HostileWeb, seconds: float, patience: float = 0.0) -> Repo
     `patience`: more seconds, should not every kind have been met by then: the machine may be busy.
     """
     store, events = Store(Limits()), EventLog()
-    engine = Engine(store, events)
-    readers, connections = make_readers(ReaderSettings())
+    turns = Turns()
+    engine = Engine(store, events, turns)
+    readers, connections = make_readers(ReaderSettings(), turns)
     collector = Collector(engine, readers, time.time, random.random)
     service = InfoService(engine, collector, time.time, random.random)
     desk = LocalDesk(service, [*rules(web.port), *load_rules(RATE)], allow_commands=False)

@@ -17,6 +17,7 @@ from heterotrain_operator.info.readers import ReaderSettings, make_readers
 from heterotrain_operator.info.rules import collection_from_spec
 from heterotrain_operator.info.sources.kubernetes import ApiReader
 from heterotrain_operator.info.store import Limits, Store
+from heterotrain_operator.info.turns import Turns
 from support.scripted_web import Scripted, ScriptedWeb
 
 START = 1_800_000_000.0
@@ -41,8 +42,9 @@ class World:
         self.web = ScriptedWeb(script)
         self.store = Store(limits)
         self.events = EventLog()
-        self.engine = Engine(self.store, self.events, clock=lambda: 0.0)
-        readers, self.connections = make_readers(settings or ReaderSettings(), api, lambda: self.web)
+        turns = Turns(clock=lambda: 0.0)
+        self.engine = Engine(self.store, self.events, turns, clock=lambda: 0.0)
+        readers, self.connections = make_readers(settings or ReaderSettings(), turns, api, lambda: self.web)
         self.collector = Collector(self.engine, readers, virtual_seconds, lambda: 0.5, clock=lambda: 0.0)
         self.service = InfoService(self.engine, self.collector, virtual_seconds, lambda: 0.5)
 

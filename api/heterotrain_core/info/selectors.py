@@ -71,6 +71,11 @@ def template_faults(template: str) -> str | None:
     return None
 
 
+def names_in(template: str) -> frozenset[str]:
+    """Labels that a template names."""
+    return frozenset(match[1] for match in _PLACE.finditer(template))
+
+
 def render(template: str, labels: Mapping[str, str]) -> str | None:
     """`template` with every ``{label}`` filled in; `None` if one of them is absent or empty."""
     complete = True

@@ -5,22 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Final
-
-import httpx
 
 from heterotrain_api.info_collection import CollectionRule, CollectionRuleSpec, OnError
 from heterotrain_api.rule_conditions import RuleReason
 from heterotrain_core.info.values import Entity
 from heterotrain_operator.info.breaker import Breaker
-from heterotrain_operator.info.engine import BATCH, Engine
+from heterotrain_operator.info.engine import Engine
 from heterotrain_operator.info.extract import Extracted, declared, extracting
 from heterotrain_operator.info.rule_state import RuleKind, RuleState
 from heterotrain_operator.info.skew import Skew
 from heterotrain_operator.info.sources.base import Reason, Reply, Source, SourceError
+from heterotrain_operator.info.sources.web import parsed
 from heterotrain_operator.info.store import Outcome
 
 logger = logging.getLogger(__name__)
@@ -64,20 +63,9 @@ def target_of(spec: CollectionRuleSpec) -> str | None:
     if source.prometheus is not None:
         return f"prometheus {source.prometheus.url or ''}"
     if source.endpoint is not None:
-        url = httpx.URL(source.endpoint.url)
+        url = parsed(source.endpoint.url)
         return f"endpoint {url.netloc.decode()}{url.path}"
     return "kubernetes" if source.kubernetes is not None or source.kubelet is not None else None
-
-
-async def _extract_gently(spec: CollectionRuleSpec, reply: Reply, times: tuple[float, float]) -> Extracted:
-    """`extract`, letting others have the event loop between some rows and some."""
-    out, rows = Extracted(), 0
-    for some in extracting(spec, reply, times, out):
-        rows += some
-        if rows >= BATCH:
-            rows = 0
-            await asyncio.sleep(0)
-    return out
 
 
 @dataclass(slots=True)
@@ -85,7 +73,7 @@ class _Collected:
     rule: CollectionRule
     state: RuleState
     skew: Skew = field(default_factory=Skew)
-    series: frozenset[tuple[Entity, str]] = frozenset()
+    series: Sequence[tuple[Entity, str]] = ()
     """That the last good run gave."""
 
 
@@ -202,13 +190,14 @@ class Collector:
     async def _take(self, collected: _Collected, reply: Reply, began: float) -> None:
         now, spec, state = self._now(), collected.rule.spec, collected.state
         collected.skew.observe(now, reply.source_time)
-        extracted = await _extract_gently(spec, reply, (now, collected.skew.seconds))
+        extracted = Extracted()
+        await self._engine.turns.work(extracting(spec, reply, (now, collected.skew.seconds), extracted))
         if self._rules.get(state.name) is not collected:
             return  # changed or removed meanwhile
         counts = Counter(await self._engine.ingest_gently(extracted.samples, now))
         for entity, labels in extracted.labels.items():
             self._engine.store.set_labels(entity, labels)
-        collected.series = frozenset((sample.entity, sample.metric) for sample in extracted.samples)
+        collected.series = extracted.series
         state.series = len(collected.series)
         state.outcomes.update(counts)
         state.outcomes.update(extracted.refused)
@@ -216,7 +205,7 @@ class Collector:
         if collected.skew.seconds:
             state.outcomes["clock_skew"] += 1
         self._judge(state, reply, extracted, sum(counts[outcome] for outcome in _SEEN))
-        newest = max((sample.time for sample in extracted.samples), default=None)
+        newest = extracted.samples[-1].time if extracted.samples else None
         state.ran(now, self._clock() - began, counts[Outcome.STORED], newest if counts[Outcome.STORED] else None)
 
     @staticmethod

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import thread_time
 from typing import Final
 
@@ -21,25 +21,22 @@ from heterotrain_core.info.values import Sample
 from heterotrain_operator.info.events import EventLog
 from heterotrain_operator.info.rule_state import RuleKind, RuleState
 from heterotrain_operator.info.store import Outcome, Store
+from heterotrain_operator.info.turns import Turns
 
 logger = logging.getLogger(__name__)
 
-BATCH: Final = 200
-"""Samples that are taken up in one go when there are many: a millisecond or so, in which nobody else is served."""
-
-
-def batched(samples: Sequence[Sample]) -> Iterator[Sequence[Sample]]:
-    """`BATCH` samples at a time."""
-    return (samples[first : first + BATCH] for first in range(0, len(samples), BATCH))
+STEP: Final = 50
+"""Samples that are stored in one step: a fifth of a millisecond."""
 
 
 class Engine:
     """Store, events and processing rules together."""
 
-    def __init__(self, store: Store, events: EventLog, clock: Callable[[], float] = thread_time) -> None:
-        """`clock` measures what processing costs, in CPU seconds; the time of day comes with each call."""
+    def __init__(self, store: Store, events: EventLog, turns: Turns, clock: Callable[[], float] = thread_time) -> None:
+        """`turns`: of the event loop; `clock` measures what processing costs, in CPU seconds."""
         self.store: Final = store
         self.events: Final = events
+        self.turns: Final = turns
         self.outcomes: Final[Counter[Outcome]] = Counter()
         """What became of all samples that were given to `ingest`."""
         self.busy_seconds = 0.0
@@ -49,6 +46,9 @@ class Engine:
         self._states: dict[str, RuleState] = {}
         self._refused: set[str] = set()
         self._processor = Processor(self._ttl_of, store.labels, clock)
+        self._processing = asyncio.Lock()
+        self._begun: Iterator[None] = iter(())
+        """The rest of what is processed gently just now: to be finished before anything else of the kind."""
 
     def refusal(self, rule: ProcessingRule) -> str | None:
         """Why a new or changed rule cannot be obeyed beside the others; `None` if it can.
@@ -60,6 +60,7 @@ class Engine:
     def set_rule(self, rule: ProcessingRule) -> RuleState:
         """Obey a new or changed rule from now on, with an empty memory; a refused one has the reason as its error."""
         if self._rules.get(rule.name) != rule:
+            self._finish()
             self._rules[rule.name] = rule
             self._states[rule.name] = RuleState(RuleKind.PROCESS, rule.name, rule.generation)
             self._admit(rule)
@@ -68,7 +69,9 @@ class Engine:
 
     def remove_rule(self, name: str) -> None:
         """No new values of this rule; what it gave stays until it is too old."""
-        if self._rules.pop(name, None) is not None:
+        if name in self._rules:
+            self._finish()
+            del self._rules[name]
             del self._states[name]
             self._refused.discard(name)
             self._processor.remove(name)
@@ -76,37 +79,35 @@ class Engine:
 
     def ingest(self, samples: Sequence[Sample], now: float) -> list[Outcome]:
         """Store samples, pushed or collected, and apply the rules; what became of each."""
-        began = self._clock()
-        outcomes = [self.store.put(sample, now) for sample in samples]
-        self._apply(samples, outcomes, now, began)
+        self._finish()
+        outcomes: list[Outcome] = []
+        _go_through(self._timed(self._storing(samples, now, outcomes)))
+        _go_through(self._timed(self._apply(samples, outcomes, now)))
         return outcomes
 
     async def ingest_gently(self, samples: Sequence[Sample], now: float) -> list[Outcome]:
         """`ingest` of many samples, letting others have the event loop between some and some; rules see all at once."""
         outcomes: list[Outcome] = []
-        for some in batched(samples):
-            began = self._clock()
-            outcomes += [self.store.put(sample, now) for sample in some]
-            self.busy_seconds += self._clock() - began
-            await asyncio.sleep(0)
-        self._apply(samples, outcomes, now, self._clock())
+        await self.turns.work(self._timed(self._storing(samples, now, outcomes)))
+        async with self._processing:
+            self._begun = self._timed(self._apply(samples, outcomes, now))
+            try:
+                await self.turns.work(self._begun)
+            finally:
+                self._finish()
         return outcomes
-
-    def _apply(self, samples: Sequence[Sample], outcomes: Sequence[Outcome], now: float, began: float) -> None:
-        stored = [sample for sample, outcome in zip(samples, outcomes, strict=True) if outcome is Outcome.STORED]
-        self._carry_out(self._processor.feed(stored, now), now)
-        self.outcomes.update(outcomes)
-        self.busy_seconds += self._clock() - began
 
     def tick(self, now: float) -> float | None:
         """Apply the rules that are due by period; when the next one is, `None` if none has a period."""
+        self._finish()
         began = self._clock()
-        self._carry_out(self._processor.tick(now), now)
+        _go_through(self._carrying_out(self._processor.tick(now), now))
         self.busy_seconds += self._clock() - began
         return self._processor.next_tick()
 
     def sweep(self, now: float) -> None:
         """Forget what is older than the retention; to be called every minute or so."""
+        self._finish()
         self.store.sweep(now)
         self._processor.prune(now - self.store.limits.retention_seconds)
 
@@ -148,10 +149,38 @@ class Engine:
         for name in sorted(self._refused):
             self._admit(self._rules[name])
 
-    def _carry_out(self, effects: Effects, now: float) -> None:
+    def _finish(self) -> None:
+        """What is half done is done before something else begins; then nobody sees or changes a half."""
+        begun, self._begun = self._begun, iter(())
+        _go_through(begun)
+
+    def _timed(self, steps: Iterator[None]) -> Iterator[None]:
+        began = self._clock()
+        for _ in steps:
+            self.busy_seconds += self._clock() - began
+            yield
+            began = self._clock()
+        self.busy_seconds += self._clock() - began
+
+    def _storing(self, samples: Sequence[Sample], now: float, outcomes: list[Outcome]) -> Iterator[None]:
+        for first in range(0, len(samples), STEP):
+            some = [self.store.put(sample, now) for sample in samples[first : first + STEP]]
+            self.outcomes.update(some)
+            outcomes += some
+            yield
+
+    def _apply(self, samples: Sequence[Sample], outcomes: Sequence[Outcome], now: float) -> Iterator[None]:
+        stored = [sample for sample, outcome in zip(samples, outcomes, strict=True) if outcome is Outcome.STORED]
+        effects = Effects()
+        yield from self._processor.feeding(stored, now, effects)
+        yield from self._carrying_out(effects, now)
+
+    def _carrying_out(self, effects: Effects, now: float) -> Iterator[None]:
         stored: Counter[str] = Counter()
         newest: dict[str, float] = {}
-        for made in effects.derived:
+        for place, made in enumerate(effects.derived, start=1):
+            if place % STEP == 0:
+                yield
             outcome = self.store.put(made.sample, now, made.expires)
             self._states[made.rule].outcomes[outcome] += 1
             if outcome is Outcome.STORED:
@@ -177,3 +206,8 @@ class Engine:
             state.reason = RuleReason.RULE_FAILED
         else:
             state.reason = RuleReason.SAMPLES_STORED if state.samples else RuleReason.WAITING_FOR_SAMPLES
+
+
+def _go_through(steps: Iterable[None]) -> None:
+    for _ in steps:
+        pass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import attrgetter
@@ -12,12 +12,14 @@ from statistics import fmean
 from typing import Final
 
 from heterotrain_api.info_collection import CollectedMetric, CollectionRuleSpec, Combine, EntityMapping
-from heterotrain_core.info.selectors import labels_match, render
+from heterotrain_core.info.selectors import labels_match, names_in, render
 from heterotrain_core.info.values import Entity, Metric, MetricType, Sample
 from heterotrain_operator.info.sources.base import Reply, Row
 
 MAX_NOTES: Final = 3
 """Kinds of trouble that a status names."""
+STEP: Final = 32
+"""Rows that are looked at in one step: a fifth of a millisecond."""
 MAX_TEXT: Final = 512
 """Characters of a state or text."""
 
@@ -51,6 +53,9 @@ class Extracted:
     """What one run gave."""
 
     samples: list[Sample] = field(default_factory=list)
+    """In order of time."""
+    series: list[tuple[Entity, str]] = field(default_factory=list)
+    """Of the samples, each once."""
     labels: dict[Entity, dict[str, str]] = field(default_factory=dict)
     refused: Counter[Refused] = field(default_factory=Counter)
     notes: dict[Refused, str] = field(default_factory=dict)
@@ -83,7 +88,8 @@ def declared(spec: CollectionRuleSpec) -> list[Metric]:
 
 def longest_ttl(spec: CollectionRuleSpec) -> float:
     """Seconds after which nothing of the rule's last good run is fresh any more."""
-    return max(metric.ttl for metric in declared(spec))
+    ttl = 3 * spec.interval if spec.ttl is None else spec.ttl
+    return max(ttl if metric.ttl is None else metric.ttl for metric in spec.metrics)
 
 
 def extract(spec: CollectionRuleSpec, reply: Reply, received: float, skew_seconds: float = 0.0) -> Extracted:
@@ -94,36 +100,59 @@ def extract(spec: CollectionRuleSpec, reply: Reply, received: float, skew_second
     return out
 
 
-def extracting(spec: CollectionRuleSpec, reply: Reply, times: tuple[float, float], out: Extracted) -> Iterator[int]:
-    """`extract` into `out`, in steps, for who has other things to do between; gives how many rows each step took."""
+def extracting(spec: CollectionRuleSpec, reply: Reply, times: tuple[float, float], out: Extracted) -> Iterator[None]:
+    """`extract` into `out`, in steps, for who has other things to do between."""
+    of_all = _Mapper(spec.entity)
     for metric in spec.metrics:
         rows = reply.rows.get(metric.name, ())
         if not rows and metric.name not in reply.errors:
             out.refuse(Refused.EMPTY, "metrics without a series: none for " + metric.name)
-        by_entity = _by_entity(spec, metric, rows, out)
-        for entity, found in by_entity.items():
+        mapper = of_all if metric.entity is None else _Mapper(metric.entity)
+        by_entity = yield from _sorting(spec, metric, mapper, rows, out)
+        for place, (entity, found) in enumerate(by_entity.items(), start=1):
+            if place % STEP == 0:
+                yield
             if len(out.samples) >= spec.cardinality:
                 out.refuse(
                     Refused.CARDINALITY, f"series above cardinality {spec.cardinality}: {metric.name} of {entity}"
                 )
                 continue
             _make(metric, entity, found, times, out)
-        yield len(rows)
     out.samples.sort(key=attrgetter("time"))
 
 
-def _by_entity(
-    spec: CollectionRuleSpec, metric: CollectedMetric, rows: Sequence[Row], out: Extracted
-) -> dict[Entity, list[Row]]:
-    mappings = spec.entity if metric.entity is None else metric.entity
+class _Mapper:
+    """`map_entity` of one rule in one run. Most series of a run are about a few entities: each is named once."""
+
+    def __init__(self, mappings: Sequence[EntityMapping]) -> None:
+        self._mappings = mappings
+        self._names = sorted({
+            name for mapping in mappings for name in (*names_in(mapping.name), *mapping.absent, *mapping.match)
+        })  # fmt: skip
+        self._found: dict[tuple[str | None, ...], Entity | None] = {}
+
+    def find(self, labels: Mapping[str, str]) -> Entity | None:
+        """The entity of a series; `None`: nobody's."""
+        key = tuple(map(labels.get, self._names))
+        if key not in self._found:
+            self._found[key] = map_entity(self._mappings, labels)
+        return self._found[key]
+
+
+def _sorting(
+    spec: CollectionRuleSpec, metric: CollectedMetric, mapper: _Mapper, rows: Sequence[Row], out: Extracted
+) -> Generator[None, None, dict[Entity, list[Row]]]:
+    """The rows that count, by entity; in steps."""
     by_entity: dict[Entity, list[Row]] = {}
-    for row in rows:
+    for place, row in enumerate(rows, start=1):
+        if place % STEP == 0:
+            yield
         if metric.match and not labels_match(metric.match, row.labels):
             continue
         value = _value(metric, row, out)
         if value is None:
             continue
-        entity = map_entity(mappings, row.labels)
+        entity = mapper.find(row.labels)
         if entity is None:
             labels = ", ".join(f"{name}={text}" for name, text in sorted(row.labels.items()))
             out.refuse(Refused.UNMAPPED, f"series name no entity: {metric.name} {{{labels:.200}}}")
@@ -173,6 +202,7 @@ def _make(
 ) -> None:
     """The samples of one series of ours."""
     received, skew = times
+    out.series.append((entity, metric.name))
 
     def time_of(row: Row) -> float:
         return received if row.timestamp is None else row.timestamp + skew

@@ -14,6 +14,7 @@ from heterotrain_operator.info.sources.kubernetes import ApiReader, KubeletReade
 from heterotrain_operator.info.sources.local import LocalReader
 from heterotrain_operator.info.sources.prometheus import PrometheusReader
 from heterotrain_operator.info.sources.web import Web, WebSettings
+from heterotrain_operator.info.turns import Turns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,7 @@ class ReaderSettings:
 
 def make_readers(
     settings: ReaderSettings,
+    turns: Turns,
     api: ApiReader | None = None,
     transport: Callable[[], httpx.AsyncBaseTransport] | None = None,
 ) -> tuple[Mapping[str, Source], Web]:
@@ -42,9 +44,9 @@ def make_readers(
     api = api or NoApi()
     return {
         "prometheus": PrometheusReader(web, settings.prometheus_url, settings.prometheus_credentials),
-        "endpoint": EndpointReader(web),
+        "endpoint": EndpointReader(web, turns),
         "kubernetes": ObjectReader(api, settings.namespaces),
-        "kubelet": KubeletReader(api),
+        "kubelet": KubeletReader(api, turns),
         "local": LocalReader(settings.node),
         "command": CommandReader(allowed=settings.allow_commands),
     }, web

@@ -16,6 +16,7 @@ from heterotrain_operator.info.history import History
 from heterotrain_operator.info.loop import InfoService
 from heterotrain_operator.info.readers import ReaderSettings, make_readers
 from heterotrain_operator.info.store import Limits, Store
+from heterotrain_operator.info.turns import Turns
 from heterotrain_operator.rest.access import LocalAccess
 from heterotrain_operator.rest.app import create_app
 from heterotrain_operator.rest.desk import LocalDesk, Rule
@@ -45,8 +46,9 @@ async def serve_local(settings: LocalSettings, rules: Iterable[Rule], ready: Cal
     """
     store, events = Store(settings.limits), EventLog()
     history = _history(settings, store, events)
-    engine = Engine(store, events)
-    readers, web = make_readers(settings.readers)
+    turns = Turns()
+    engine = Engine(store, events, turns)
+    readers, web = make_readers(settings.readers, turns)
     # Chance spreads the runs of rules over time; nothing secret depends on it.
     collector = Collector(engine, readers, time.time, random.random)
     service = InfoService(engine, collector, time.time, random.random)

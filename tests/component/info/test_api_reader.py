@@ -11,6 +11,7 @@ from kubernetes.aio.client import ApiClient, Configuration
 from heterotrain_operator.info.api_reader import KubeReader
 from heterotrain_operator.info.sources.base import Reason, Row, SourceError
 from heterotrain_operator.info.sources.kubernetes import KubeletReader, NoApi, ObjectReader
+from heterotrain_operator.info.turns import Turns
 from support.info_world import make_collection
 
 NODES = [
@@ -74,7 +75,7 @@ async def test_a_kubelet_that_does_not_answer_stops_no_other(reader: KubeReader)
         entity=[{"name": "node/{node}"}],
         metrics=[{"name": "cpu", "from": "container_cpu_usage_seconds_total", "match": {"id": "/"}}],
     ).spec
-    reply = await KubeletReader(reader).read(spec, 0)
+    reply = await KubeletReader(reader, Turns()).read(spec, 0)
     assert [(row.labels["node"], row.value, row.timestamp) for row in reply.rows["cpu"]] == [
         ("a", 12.5, 1.7e9),
         ("c", 12.5, 1.7e9),

@@ -22,6 +22,7 @@ from heterotrain_api.info_collection import CollectionRuleSpec
 from heterotrain_operator.info.readers import ReaderSettings, make_readers
 from heterotrain_operator.info.sources.base import Reason, SourceError
 from heterotrain_operator.info.sources.web import Web, WebSettings
+from heterotrain_operator.info.turns import Turns
 from support.info_world import make_collection
 
 Talk = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
@@ -185,8 +186,8 @@ def command_spec(*argv: str) -> CollectionRuleSpec:
 
 
 async def test_commands_run_only_where_they_are_allowed_and_end_with_the_deadline() -> None:
-    readers, _ = make_readers(ReaderSettings(allow_commands=True))
-    forbidden, _ = make_readers(ReaderSettings())
+    readers, _ = make_readers(ReaderSettings(allow_commands=True), Turns())
+    forbidden, _ = make_readers(ReaderSettings(), Turns())
     program = command_spec(sys.executable, "-c", "print('load 7')")
     assert (await readers["command"].read(program, 0)).rows["load"][0].value == 7
     assert await reason_of(forbidden["command"].read(program, 0)) is Reason.FORBIDDEN
@@ -204,7 +205,7 @@ async def test_commands_run_only_where_they_are_allowed_and_end_with_the_deadlin
 
 
 async def test_this_machine_is_read() -> None:
-    readers, _ = make_readers(ReaderSettings(node="here"))
+    readers, _ = make_readers(ReaderSettings(node="here"), Turns())
     spec = make_collection(
         source={"local": {"reader": "psutil"}},
         entity=[{"name": "node/{node}"}],

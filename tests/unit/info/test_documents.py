@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from heterotrain_api.info_collection import CollectedMetric, EndpointSource
 from heterotrain_operator.info.sources.base import Reason, Row, SourceError
-from heterotrain_operator.info.sources.documents import as_number, read_document, text_rows
+from heterotrain_operator.info.sources.documents import as_number, read_document
 from heterotrain_operator.info.sources.json_path import find, parse_path
 from heterotrain_operator.info.sources.linux import cgroup_series, procfs_series
 from heterotrain_operator.info.sources.nvidia import parse_csv
+from heterotrain_operator.info.sources.text_format import text_rows
 
 DATA = Path(__file__).parents[2] / "data"
 

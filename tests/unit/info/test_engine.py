@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from itertools import count
 
 import pytest
 
@@ -12,12 +14,14 @@ from heterotrain_core.info.values import Entity, Metric, Sample
 from heterotrain_operator.info.engine import Engine
 from heterotrain_operator.info.events import EventLog
 from heterotrain_operator.info.store import Limits, Outcome, Store
+from heterotrain_operator.info.turns import Turns
+from support.virtual_time import run_virtual
 
 EWMA_1 = make_step("ewma", alpha=1)
 
 
 def make_engine() -> Engine:
-    return Engine(Store(Limits(retention_seconds=1000.0)), EventLog(), clock=lambda: 0.0)
+    return Engine(Store(Limits(retention_seconds=1000.0)), EventLog(), Turns(), clock=lambda: 0.0)
 
 
 def value(engine: Engine, metric: str, now: float) -> float | str | None:
@@ -126,7 +130,7 @@ def test_events_are_numbered_and_read_from_where_one_was() -> None:
 
 def test_old_events_make_room_and_the_gap_can_be_seen() -> None:
     log = EventLog(capacity=2)
-    engine = Engine(Store(), log, clock=lambda: 0.0)
+    engine = Engine(Store(), log, Turns(), clock=lambda: 0.0)
     engine.set_rule(make_rule(make_step("threshold", hi=5, lo=5), emit=Emit.EVENT))
     engine.ingest(make_samples([9, 1, 9]), 2)
     assert (log.first, log.last) == (2, 3)
@@ -135,7 +139,7 @@ def test_old_events_make_room_and_the_gap_can_be_seen() -> None:
 
 async def test_who_waits_for_events_is_woken() -> None:
     log = EventLog()
-    engine = Engine(Store(), log, clock=lambda: 0.0)
+    engine = Engine(Store(), log, Turns(), clock=lambda: 0.0)
     engine.set_rule(make_rule(make_step("threshold", hi=5, lo=5), emit=Emit.EVENT))
     waiting = log.wait(0)
     engine.ingest(make_samples([9]), 0)
@@ -151,3 +155,65 @@ def test_a_rule_whose_targets_explode_is_contained(count: int) -> None:
     assert (state.series, state.samples, state.ready) == (10, 10, False)
     assert "more than 10 entities" in state.error
     assert len(engine.store.latest(0, metric="y")) == 10
+
+
+def make_slow_engine() -> Engine:
+    """Each look at the clock finds a slice over, so that others come between any two steps."""
+    ticks = count()
+    return Engine(Store(), EventLog(), Turns(lambda: float(next(ticks))), clock=lambda: 0.0)
+
+
+def make_many(number: int, time: float = 0.0) -> list[Sample]:
+    return [Sample(Entity(f"node/n{index}"), "x", time, float(index)) for index in range(number)]
+
+
+def derived(engine: Engine) -> dict[str, float | str | None]:
+    return {str(reading.entity): reading.value for reading in engine.store.latest(1.0, metric="y")}
+
+
+def test_what_is_taken_up_gently_gives_what_it_gives_at_once() -> None:
+    async def main() -> tuple[list[Outcome], Engine]:
+        engine = make_slow_engine()
+        engine.set_rule(make_rule(EWMA_1))
+        return await engine.ingest_gently(make_many(200), 0.0), engine
+
+    outcomes, gentle = run_virtual(main())
+    at_once = make_engine()
+    at_once.set_rule(make_rule(EWMA_1))
+    assert at_once.ingest(make_many(200), 0.0) == outcomes
+    assert derived(gentle) == derived(at_once) == {f"node/n{index}": float(index) for index in range(200)}
+    assert gentle.states()["rule"].samples == at_once.states()["rule"].samples == 200
+    assert gentle.outcomes == at_once.outcomes
+
+
+@pytest.mark.parametrize("seconds", [0.15, 0.3, 0.45, 0.6])
+@pytest.mark.parametrize("between", ["samples", "a period", "a changed rule", "a removed rule", "a sweep", "the end"])
+def test_what_comes_between_finds_no_half_of_anything(between: str, seconds: float) -> None:
+    """The rest of what has begun is done first: the rule sees every sample that was stored, and no other time."""
+
+    async def main() -> Engine:
+        engine = make_slow_engine()
+        engine.set_rule(make_rule(EWMA_1))
+        taking = asyncio.create_task(engine.ingest_gently(make_many(200), 0.0))
+        await asyncio.sleep(seconds)
+        assert (engine.store.size[0] >= 200, taking.done()) == (True, False)
+        match between:
+            case "samples":
+                engine.ingest(make_samples([7]), 0.0)
+            case "a period":
+                engine.tick(0.0)
+            case "a changed rule":
+                engine.set_rule(make_rule(EWMA_1, generation=2))
+            case "a removed rule":
+                engine.remove_rule("rule")
+            case "a sweep":
+                engine.sweep(0.0)
+            case _:
+                taking.cancel()
+        await asyncio.gather(taking, return_exceptions=True)
+        return engine
+
+    want = {f"node/n{index}": float(index) for index in range(200)}
+    if between == "samples":
+        want[str(NODE)] = 7.0
+    assert derived(run_virtual(main())) == want

@@ -35,6 +35,7 @@ from heterotrain_operator.info.readers import ReaderSettings, make_readers
 from heterotrain_operator.info.sources.web import WebSettings
 from heterotrain_operator.info.store import Limits, Store
 from heterotrain_operator.info.telemetry import job_samples
+from heterotrain_operator.info.turns import Turns
 from heterotrain_operator.job.memory import JobKey
 from heterotrain_operator.kube import FIELD_MANAGER, load_configuration
 from heterotrain_operator.metrics import Metrics
@@ -118,8 +119,9 @@ class Information:
         events = EventLog()
         if settings.history_file:
             await self._remember(store, events)
-        engine = Engine(store, events)
-        readers, web = make_readers(reader_settings(settings, self._own.namespaces), KubeReader(client))
+        turns = Turns()
+        engine = Engine(store, events, turns)
+        readers, web = make_readers(reader_settings(settings, self._own.namespaces), turns, KubeReader(client))
         self._exit.push_async_callback(web.close)
         return InfoService(engine, Collector(engine, readers, self._now, self._random), self._now, self._random)
 

@@ -13,7 +13,7 @@ from heterotrain_api.info_collection import CollectionRuleSpec
 T = TypeVar("T")
 
 LARGE_BYTES: Final = 2**14
-"""Of a body that is not read on the event loop: others would wait, for Prometheus text a millisecond for 2 KiB."""
+"""Of a body that is not read on the event loop: others would wait meanwhile."""
 MAX_ROWS: Final = 100_000
 """Series that one answer may give; reading more would take seconds."""
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, Protocol
-
-from prometheus_client.parser import text_string_to_metric_families
+from typing import Any, Protocol
 
 from heterotrain_api.info_collection import CollectedMetric, Format
-from heterotrain_operator.info.sources.base import MAX_ROWS, Reason, Row, SourceError
+from heterotrain_operator.info.sources.base import Reason, Row, SourceError
 from heterotrain_operator.info.sources.json_path import as_text, find
+from heterotrain_operator.info.sources.text_format import text_rows
 from heterotrain_operator.job.quantity import parse_quantity
-
-_NAME_ENDS: Final = "{ \t"
 
 
 class Layout(Protocol):
@@ -35,59 +32,6 @@ def read_document(body: bytes, layout: Layout, metrics: Sequence[CollectedMetric
     if layout.format is Format.PROMETHEUS_TEXT:
         return text_rows(body, metrics)
     return item_rows(json_items(body, layout.items), layout.labels, metrics)
-
-
-def text_rows(body: bytes, metrics: Sequence[CollectedMetric]) -> dict[str, list[Row]]:
-    """Rows of the Prometheus text format. Lines that no metric asks for are not looked at closely."""
-    text = _decoded(body)
-    wanted = {metric.from_ or metric.name for metric in metrics}
-    lines, others = [], 0
-    for line in text.split("\n"):
-        if not line or line[0] == "#":
-            continue
-        if _series_name(line) in wanted:
-            lines.append(line)
-        else:
-            others += 1
-    if len(lines) > MAX_ROWS:
-        raise SourceError(Reason.TOO_LARGE, f"the answer has more than {MAX_ROWS} of the rule's series")
-    _check_is_metrics(text, others + len(lines))
-    by_name = _parsed(lines)
-    return {metric.name: by_name.get(metric.from_ or metric.name, []) for metric in metrics}
-
-
-def _parsed(lines: Sequence[str]) -> dict[str, list[Row]]:
-    by_name: dict[str, list[Row]] = {}
-    try:
-        for family in text_string_to_metric_families("\n".join((*lines, ""))):
-            for sample in family.samples:
-                timestamp = None if sample.timestamp is None else float(sample.timestamp)
-                by_name.setdefault(sample.name, []).append(Row(sample.labels, float(sample.value), timestamp))
-    except (ValueError, KeyError, IndexError) as error:
-        raise SourceError(Reason.MALFORMED, f"a line is not in the Prometheus text format: {error}") from error
-    return by_name
-
-
-def _series_name(line: str) -> str:
-    for index, sign in enumerate(line):
-        if sign in _NAME_ENDS:
-            return line[:index]
-    return line
-
-
-def _check_is_metrics(text: str, lines: int) -> None:
-    head = text[:200].lstrip()
-    if head.startswith(("<", "{")) or (lines == 0 and head and not head.startswith("#")):
-        raise SourceError(Reason.NOT_METRICS, f"the answer is not in the Prometheus text format: {head[:60]!r}")
-    if lines == 0:
-        raise SourceError(Reason.EMPTY, "the answer has no series")
-
-
-def _decoded(body: bytes) -> str:
-    try:
-        return body.decode()
-    except UnicodeDecodeError as error:
-        raise SourceError(Reason.NOT_METRICS, f"the answer is not text: {error}") from error
 
 
 def load_json(body: bytes) -> Any:

@@ -9,7 +9,9 @@ from urllib.parse import quote
 
 from heterotrain_api.info_collection import CollectionRuleSpec, KubeletPath, KubernetesSource, ObjectKind
 from heterotrain_operator.info.sources.base import Reason, Reply, Row, SourceError, off_the_loop
-from heterotrain_operator.info.sources.documents import item_rows, load_json, text_rows
+from heterotrain_operator.info.sources.documents import item_rows, load_json
+from heterotrain_operator.info.sources.text_format import Rows, reading_text
+from heterotrain_operator.info.turns import Turns
 
 MAX_OBJECTS: Final = 50_000
 PAGE: Final = 500
@@ -98,8 +100,9 @@ def object_labels(item: Any) -> Mapping[str, str]:
 class KubeletReader:
     """Reads rules with a kubelet source."""
 
-    def __init__(self, api: ApiReader) -> None:
+    def __init__(self, api: ApiReader, turns: Turns) -> None:
         self._api = api
+        self._turns = turns
 
     async def read(self, spec: CollectionRuleSpec, now: float) -> Reply:
         """The series of all kubelets, with the label ``node``; one that does not answer stops no other."""
@@ -130,7 +133,8 @@ class KubeletReader:
         async with gate:
             try:
                 body = await self._api.read(f"/api/v1/nodes/{quote(node, safe='')}/proxy/{path}", {})
-                found = await off_the_loop(len(body), text_rows, body, spec.metrics)
+                found: Rows = {}
+                await self._turns.work(reading_text(body, spec.metrics, found))
             except SourceError as error:
                 return error
         return {

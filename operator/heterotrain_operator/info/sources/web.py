@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -56,9 +57,15 @@ class Answer:
     content_type: str
 
 
+@lru_cache(maxsize=4096)
+def parsed(url: str) -> httpx.URL:
+    """A URL of a rule; raises `httpx.InvalidURL`."""
+    return httpx.URL(url)
+
+
 def refused_host(url: str, settings: WebSettings) -> str | None:
     """Why a URL's host may not be asked; `None` if it may. Pure."""
-    host = httpx.URL(url).host.rstrip(".").lower()
+    host = parsed(url).host.rstrip(".").lower()
     if host in _METADATA_NAMES or _is_metadata(host):
         return f"{host} is a metadata service or link-local, which rules must not ask"
     if not any(label_matches(allowed, host) for allowed in settings.allowed_hosts):
@@ -106,11 +113,11 @@ class Web:
         refusal = refused_host(url, self._settings)
         if refusal is not None:
             raise SourceError(Reason.FORBIDDEN, refusal)
-        target = httpx.URL(url)
+        target = parsed(url)
         headers = {"Accept": accept, "Accept-Encoding": "identity", **self._authorization(credentials)}
         async with self._connections(target, credentials) as client:
             try:
-                async with client.stream("GET", url, params=parameters, headers=headers) as response:
+                async with client.stream("GET", target, params=parameters, headers=headers) as response:
                     return await self._checked(response)
             except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError, OSError) as error:
                 raise _source_error(error, target) from error
