@@ -61,7 +61,7 @@ def target_of(spec: CollectionRuleSpec) -> str | None:
     """What a breaker is for; `None` for sources on this machine."""
     source = spec.source
     if source.prometheus is not None:
-        return f"prometheus {source.prometheus.url or ''}"
+        return f"prometheus {source.prometheus.url}" if source.prometheus.url else "prometheus"
     if source.endpoint is not None:
         url = parsed(source.endpoint.url)
         return f"endpoint {url.netloc.decode()}{url.path}"
