@@ -55,6 +55,12 @@ class Member:
         return self.phase in _PRESENT
 
     @property
+    def least_incarnation(self) -> int:
+        """The least that may push: what the process of a worker that is to come again has pushed does not count."""
+        gone = self.phase is WorkerPhase.LOST or (self.phase is WorkerPhase.ABSENT and self.incarnation > 0)
+        return self.incarnation + gone
+
+    @property
     def awaited(self) -> bool:
         """It is not there and may join."""
         if self.phase is WorkerPhase.FINISHED:

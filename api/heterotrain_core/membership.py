@@ -133,8 +133,7 @@ class Membership:
 
     def _seat(self) -> SeatWorkers:
         self._seating += 1
-        gone = WorkerPhase.LOST
-        return SeatWorkers(self._seating, tuple((m.name, m.incarnation + (m.phase is gone)) for m in self._members))
+        return SeatWorkers(self._seating, tuple((m.name, m.least_incarnation) for m in self._members))
 
     # --- scaling --------------------------------------------------------------------------------------------------
 

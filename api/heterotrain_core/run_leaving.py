@@ -20,7 +20,7 @@ def lost(parts: RunParts, member: Member, detail: str, now: float) -> Effects:
     parts.log.add(RunReason.WORKER_LOST, f"worker {member.name} is lost: {detail}", now, warning=True)
     effects: Effects = [again(member)]
     if parts.rounds is None:
-        parts.setup.lost(member)
+        effects += _lost_before_training(parts, member)
     else:
         effects += parts.membership.out(member, parts.rounds, ending=parts.ending, now=now)
         effects.append(parts.membership.bar())
@@ -39,13 +39,14 @@ def goodbye(parts: RunParts, member: Member, now: float) -> Effects:
     """A worker's script is over, or its process was told to end and does."""
     if not member.leaving:
         parts.evaluations.left(member.name)
-    rounds, effects = parts.rounds, []
+    rounds = parts.rounds
+    effects: Effects = []
     member.returns = member.leaving and parts.members.groups.wants(member.spec)
     member.phase = WorkerPhase.FINISHED
     parts.log.add(RunReason.WORKER_FINISHED, f"worker {member.name} has finished", now)
     if rounds is None and member.leaving:
         member.phase = WorkerPhase.ABSENT
-        parts.setup.lost(member)
+        effects += _lost_before_training(parts, member)
     elif rounds is None:
         parts.setup.left(member)
         parts.plans.left_before_training(member)
@@ -55,3 +56,9 @@ def goodbye(parts: RunParts, member: Member, now: float) -> Effects:
         if not rounds.policy.live and rounds.policy.end_reason is None and not awaited:
             effects += stop(parts, RunReason.SCRIPTS_ENDED, "all scripts ended before their last epoch", now)
     return [*effects, *parts.evaluations.lost(member.name, rounds, parts.plan, now)]
+
+
+def _lost_before_training(parts: RunParts, member: Member) -> Effects:
+    """It may have pushed initial values to some shards: another worker's must be the ones on all of them."""
+    parts.setup.lost(member)
+    return [parts.membership.bar()] if parts.setup.manifest is not None else []

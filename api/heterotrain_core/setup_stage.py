@@ -86,7 +86,8 @@ class SetupStage:
     def _accept(self, member: Member) -> Effect:
         if self._restored is not None:
             return Send(member.name, ManifestAccepted(False, self._restored.version))
-        return Send(member.name, ManifestAccepted(member.name == self._giver and not self.published))
+        # Who comes back after it has pushed them pulls them, published or not yet.
+        return Send(member.name, ManifestAccepted(member.name == self._giver and not self._pushed))
 
     def values_pushed(self, member: Member) -> list[Effect]:
         """The initial values are on all shards."""

@@ -67,6 +67,8 @@ class Observed:
     """Workers that have not joined, by the newest state of the coordinator."""
     lost: frozenset[str] = frozenset()
     """Workers that the coordinator has lost, by that state."""
+    standing: str = ""
+    """What the job waits for, in the words of that state."""
     state_seen: float | None = None
     """When that state came."""
     silent_since: float | None = None
@@ -217,7 +219,7 @@ def _too_late(seen: Observed, limits: Limits) -> Cause | None:
         return Cause(reason=Reason.WAITING_FOR_WORKERS, message=message, process=seen.starting)
     waiting = seen.workers_started is not None and seen.progress is Progress.STARTING
     if waiting and seen.now - (seen.workers_started or 0.0) > limits.startup_seconds:
-        joined = "all have joined, but have not agreed on the model"
+        joined = f"all have joined, but have not agreed on the model: {seen.standing or 'nothing more is known'}"
         who = f"not joined: {', '.join(sorted(seen.absent))}" if seen.absent else joined
         message = f"the workers were not ready within {limit} ({who}); --startup-seconds gives them longer"
         return Cause(reason=Reason.WAITING_FOR_WORKERS, message=message, process=min(seen.absent, default=""))

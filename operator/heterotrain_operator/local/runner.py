@@ -275,6 +275,7 @@ class Runner:
             self._seen,
             progress=Progress.STARTING if state.phase in _STARTING_PHASES else Progress.TRAINING,
             absent=frozenset(worker.name for worker in state.workers if worker.phase in absent),
+            standing=state.message,
             lost=frozenset(w.name for w in state.workers if w.phase == control_pb2.WORKER_PHASE_LOST),
             state_seen=now,
             silent_since=None,

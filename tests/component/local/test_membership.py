@@ -42,6 +42,14 @@ def test_a_worker_that_is_killed_at_a_push_is_started_again_and_trains_on(tmp_pa
     assert "worker small-0 has joined again" in run.coordinator_log
 
 
+def test_a_worker_that_dies_while_it_gives_the_initial_values_comes_back_and_gives_them(tmp_path: Path) -> None:
+    write_job(tmp_path, workers=[{"name": "small"}])
+    run = run_job(tmp_path, fault="small-0:worker-push:-1")
+    assert_whole(run)
+    assert "worker small-0 has joined again" in run.coordinator_log
+    assert run.report["restores"] == 0
+
+
 def test_a_worker_that_stands_still_is_lost_with_its_lease_and_its_ghost_begins_anew(tmp_path: Path) -> None:
     write_job(tmp_path, synchronization=LEASE)
     run = run_job(tmp_path, fault="small-0:worker-push:12", stopped_seconds=9.0, pause=0.3)

@@ -176,10 +176,11 @@ LEFT = ended("cpu-1", Kind.WORKER, 0, 95.0)
             id="workers that do not become ready",
         ),
         pytest.param(
-            replace(STARTING, now=126.0, absent=frozenset()),
+            replace(STARTING, now=126.0, absent=frozenset(), standing="waiting for the model of cpu-0"),
             failed(
                 Reason.WAITING_FOR_WORKERS,
-                "the workers were not ready within 120 s (all have joined, but have not agreed on the model); "
+                "the workers were not ready within 120 s (all have joined, but have not agreed on the model: "
+                "waiting for the model of cpu-0); "
                 "--startup-seconds gives them longer",
             ),
             id="workers that join and go no further",
