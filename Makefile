@@ -11,6 +11,8 @@ installed := $(venv)/.installed
 for_jobs := $(venv)/.installed-for-jobs
 jobs_extras := trainer,plots,examples
 all_extras := operator,$(jobs_extras),dev
+# A process of pytest a core, up to four: tests of real jobs and control planes have some processes of their own each.
+parallel := -n logical --maxprocesses 4 --dist worksteal
 
 .PHONY: help venv fmt lint types imports tree chart generate verify test test-gpu test-integration test-e2e \
   data demo lab bench cluster demo-cluster images install lock clean
@@ -64,13 +66,13 @@ verify: lint types imports tree chart ## All static checks, and that every gener
 	PYTHON=$(bin)/python hack/check-generated.sh
 
 test: venv ## Run the unit and component tests
-	$(bin)/python -m pytest tests/unit tests/component
+	$(bin)/python -m pytest $(parallel) tests/unit tests/component
 
 test-gpu: venv ## Run the tests of workers on CUDA; skipped where there is no NVIDIA GPU
 	$(bin)/python -m pytest -rs tests/gpu
 
 test-integration: venv ## Run the operator's tests against a real API server
-	PYTHON=$(bin)/python hack/test-integration.sh
+	PYTHON=$(bin)/python hack/test-integration.sh $(parallel)
 
 test-e2e: venv ## Make or update the kind cluster, and run the end-to-end tests on it
 	PYTHON=$(bin)/python hack/test-e2e.sh
