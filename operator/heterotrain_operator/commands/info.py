@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import ipaddress
 import logging
 import os
 import secrets
 import signal
 import sqlite3
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -29,8 +27,6 @@ if TYPE_CHECKING:
     from heterotrain_operator.rest.local import LocalSettings
 
 TOKEN_VARIABLE: Final = "HETEROTRAIN_INFO_TOKEN"  # noqa: S105  # a name, no secret
-
-SWITCH_SECONDS: Final = 0.0005
 
 app = typer.Typer(help="The information service: rules to collect and to process, one REST API.", no_args_is_help=True)
 
@@ -88,8 +84,6 @@ def serve(  # noqa: PLR0917  # a command: its options are given by name
         message = f"the information service needs the package {error.name}: pip install 'heterotrain[operator]'"
         raise CommandError(message) from error
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    # Large answers of sources are read in a thread; requests must not wait long for their turn meanwhile.
-    sys.setswitchinterval(SWITCH_SECONDS)
     asyncio.run(_serve(settings, read, made_token=token is None))
 
 
@@ -189,6 +183,7 @@ def _settings(
 
 async def _serve(settings: LocalSettings, rules: Sequence[Rule], *, made_token: bool) -> None:
     """Serve until SIGTERM or SIGINT."""
+    from heterotrain_operator.info.pauses import shorten_pauses
     from heterotrain_operator.rest.local import serve_local
 
     written: list[Path] = []
@@ -199,9 +194,7 @@ async def _serve(settings: LocalSettings, rules: Sequence[Rule], *, made_token: 
             write_secret(written[0], settings.token)
         where = f"[{settings.host}]" if ":" in settings.host else settings.host
         hint = f"; its token is in {written[0]}" if written else ""
-        # What is there now stays; else every search for garbage looks through it, for a tenth of a second.
-        gc.collect()
-        gc.freeze()
+        shorten_pauses()
         typer.echo(f"{len(rules)} rules, served at http://{where}:{port}/v1{hint}")
 
     serving = asyncio.create_task(serve_local(settings, rules, ready), name="information service")

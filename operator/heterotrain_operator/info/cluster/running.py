@@ -31,6 +31,7 @@ from heterotrain_operator.info.exposition import DerivedValues
 from heterotrain_operator.info.history import History
 from heterotrain_operator.info.loop import InfoService
 from heterotrain_operator.info.node_facts import capabilities, node_fact
+from heterotrain_operator.info.pauses import shorten_pauses
 from heterotrain_operator.info.readers import ReaderSettings, make_readers
 from heterotrain_operator.info.sources.web import WebSettings
 from heterotrain_operator.info.store import Limits, Store
@@ -74,6 +75,7 @@ class Information:
         kube = RuleKube(client, self._metrics, self._own.request_timeout_seconds, self._settings.rules_namespace)
         book = RuleBook(service)
         follower = Follower(kube, book, self._random)
+        shorten_pauses()
         self._keep("rules", service.run)
         self._keep("watch of rules", follower.run)
         self._keep("statuses of rules", StatusWriter(kube, book, self._now).run)
