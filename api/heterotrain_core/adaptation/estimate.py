@@ -29,8 +29,11 @@ ANCHORED: Final = 8
 """With so many records of the present size the model passes through their mean: shares are moved from there."""
 LEAST_SLOPE: Final = 0.1
 """Of ``t / b``: a device that is not full yet takes no longer for more samples, but it will not stay so."""
-SLOPE_SPREAD: Final = 0.5
-"""How far slopes lie from ``t / b``, relative: what is assumed of a worker before two of its sizes are compared."""
+SLOPE_SPREAD: Final = 0.25
+"""How far slopes lie from ``t / b``, relative: what is assumed of a worker before two of its sizes are compared.
+
+Not far, since what is beside computing is known by itself.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,15 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Final, NamedTuple
 
-from heterotrain_core.adaptation.estimate import NOISE_FLOOR, Point, SpeedModel
+from heterotrain_core.adaptation.estimate import KEPT, NOISE_FLOOR, Point, SpeedModel
 from heterotrain_core.adaptation.track import Track, steps_with
 from heterotrain_core.adaptation.values import Settings, Verification, WorkerSeen
 from heterotrain_core.info.stats import MAD_TO_SIGMA, mad
 
 CERTAINTY: Final = 3.0
 """Standard errors of the models that a gain must exceed."""
+SETTLED_BAND: Final = 1.5
+"""Times the dead band once nothing has changed for long."""
 OPPOSITE: Final = -0.5
 """Cosine of two changes of shares below which the second undoes the first."""
 REVERSALS: Final = 3
@@ -28,6 +30,8 @@ THAW_GAIN: Final = 0.1
 THAW_WINDOWS: Final = 6
 """Windows in a row for which it must have lasted."""
 VERIFY_STEPS: Final = 8
+AS_PREDICTED: Final = 0.1
+"""A prediction that is wrong by no more has come true."""
 RECENT: Final = 20
 
 
@@ -53,6 +57,8 @@ class Made:
     marks: Mapping[str, int] | None = None
     """Newest step of each worker when it came into force; `None`: it has not yet."""
     verified: bool = False
+    held: bool = False
+    """The trust region held shares of it back: better ones may lie further the same way."""
     blind: bool = False
     """Made before any speed was known: nothing is learned from it, and nothing waits for it."""
 
@@ -81,8 +87,14 @@ class Verdict(NamedTuple):
 
 
 def band(settings: Settings, models: Iterable[SpeedModel]) -> float:
-    """What a gain must exceed: the dead band, or three standard errors of the least certain model."""
-    return max(settings.dead_band, CERTAINTY * max((m.error for m in models), default=0.0))
+    """What a gain must exceed: the dead band, or three standard errors of the least certain model.
+
+    More of it once all models rest on as many steps as are kept: what is left to gain has been there all the time and
+    was within the band; with noise it will be beyond, one day.
+    """
+    known = list(models)
+    limit = max(settings.dead_band, CERTAINTY * max((m.error for m in known), default=0.0))
+    return limit * SETTLED_BAND if known and min(m.steps for m in known) >= KEPT else limit
 
 
 def judge(
@@ -198,6 +210,12 @@ def verify(made: Made, after: Speed) -> Verification:
         speed_before=made.speed_before,
         speed_after=after.samples_per_second,
     )
+
+
+def is_as_predicted(made: Made, after: Speed, settings: Settings) -> bool:
+    """Whether a change came to what its prediction said, and rounds are not slower than before."""
+    error = verify(made, after).error
+    return error <= max(AS_PREDICTED, settings.dead_band) and not made_worse(made, after, settings)
 
 
 def made_worse(made: Made, after: Speed, settings: Settings) -> bool:

@@ -13,7 +13,7 @@ from typing import Final
 
 from heterotrain_core.adaptation import guard as guards
 from heterotrain_core.adaptation.estimate import TRUSTED
-from heterotrain_core.adaptation.guard import Made
+from heterotrain_core.adaptation.guard import Made, Speed
 from heterotrain_core.adaptation.relief import relieve
 from heterotrain_core.adaptation.saying import gain_words, propose, said, seconds
 from heterotrain_core.adaptation.start import start_plan
@@ -119,8 +119,11 @@ def _check_change(state: State, seen: Observation, now: float) -> tuple[State, D
     changed = _changed_since(state, made)
     if seen.generation != made.generation or not changed <= _grown(made):
         return done, None  # another plan, or another machine: the comparison would say nothing
+    live = [w for w in seen.workers if w.live]
+    first = guards.measured(live, state.tracks, made.marks, TRUSTED)
+    goes_on = first is not None and not changed and _may_go_on(state, made, first)
     least = guards.VERIFY_STEPS if not changed and not made.parts else TRUSTED
-    after = guards.measured([w for w in seen.workers if w.live], state.tracks, made.marks, least)
+    after = first if goes_on else guards.measured(live, state.tracks, made.marks, least)
     if after is None:
         return state, None
     verified = guards.verify(made, after)
@@ -128,10 +131,22 @@ def _check_change(state: State, seen: Observation, now: float) -> tuple[State, D
         return _relent(done, seen, made, verified, now)
     if changed:
         return done, None
+    if goes_on:
+        why = f"plan {made.generation}, which the trust region held back, is as fast as predicted"
+        done = replace(done, urgent=why, ticked=None)
     words = f"plan {made.generation} is verified: predicted {seconds(made.predicted_seconds)}"
     words += f" a round, measured {seconds(after.seconds)}"
     weighed = weigh(done, seen, now)
     return done, replace(said(Action.KEEP, words, seen, weighed, now), verified=verified, found=weighed.found)
+
+
+def _may_go_on(state: State, made: Made, first: Speed) -> bool:
+    """Whether the rest of a plan that trust held back follows it without cool-down: its first steps are as predicted.
+
+    Not while the shares went to and fro lately: going on is what would carry them too far.
+    """
+    calm = state.guard.part >= 1.0 and not state.guard.reversals
+    return made.held and calm and guards.is_as_predicted(made, first, state.settings)
 
 
 def _relent(state: State, seen: Observation, made: Made, verified: Verification, now: float) -> tuple[State, Decision]:

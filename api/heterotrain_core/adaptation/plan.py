@@ -18,6 +18,8 @@ GROWTH: Final = 2
 """A share grows at most so many times beyond the largest that its worker has computed (trust region)."""
 CORRIDOR: Final = 2
 """A plan gives a worker at least 1 / so much, at most so much, of what it would get in proportion to its speed now."""
+TRUST: Final = "trust"
+"""What limits a share to `GROWTH` and `CORRIDOR`."""
 UNKNOWN_SLOPE: Final = 1e9
 WORTH_SAYING: Final = 1.5
 """How many times faster a job must be without a worker before the loop says so (C-5)."""
@@ -76,7 +78,7 @@ def _narrowed(room: Room, even: int, grain: int) -> Room:
     """`room` between 1 / `CORRIDOR` and `CORRIDOR` times `even`, its own share always within."""
     low = room.low + max(0, min(even // CORRIDOR, room.share) - room.low) // grain * grain
     high = min(room.high, room.low + max(0, max(CORRIDOR * even, room.share) - room.low) // grain * grain)
-    return replace(room, low=low, high=high, limit="trust" if high < room.high else room.limit)
+    return replace(room, low=low, high=high, limit=TRUST if high < room.high else room.limit)
 
 
 def _room(worker: WorkerSeen, track: Track, ceiling: int | None, lost: bool, grain: int) -> Room:
@@ -96,7 +98,7 @@ def _room(worker: WorkerSeen, track: Track, ceiling: int | None, lost: bool, gra
         high, limit = max(low, ceiling), "memory"
     trusted = max(worker.share, GROWTH * max(worker.share, track.largest))
     if trusted < high:
-        high, limit = trusted, "trust"
+        high, limit = trusted, TRUST
     high = low + (max(high, worker.share) - low) // grain * grain
     return Room(worker.name, worker.share, fixed, per_sample, min(low, worker.share), high, True, beside, limit)
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from heterotrain_core.adaptation import guard as guards
 from heterotrain_core.adaptation.estimate import TRUSTED
 from heterotrain_core.adaptation.guard import Made
+from heterotrain_core.adaptation.plan import TRUST
 from heterotrain_core.adaptation.state import State, num_changes
 from heterotrain_core.adaptation.values import Action, Decision, Mode, Observation, Proposal
 from heterotrain_core.adaptation.weigh import Weighed
@@ -65,6 +66,7 @@ def propose(
         changes=num_changes(state),
         paces={room.name: room.even for room in weighed.rooms if room.known},
         parts=micro_batches or {},
+        held=action is Action.PROPOSE and any(row.limit == TRUST for row in weighed.rows),
         # Only what was chosen by its prediction is held against it.
         verified=action not in {Action.PROPOSE, Action.SPLIT},
     )

@@ -23,6 +23,8 @@ FIRST: Final = "the workers' speeds are known for the first time"
 
 ECHO: Final = 1.5
 """A change of speed by less, just after the shares changed, is taken for their effect on a machine that is shared."""
+MINOR: Final = 1.15
+"""A change of speed by less may be noise: it passes over no windows."""
 INNOCENT: Final = 1.25
 """A worker that takes so much longer per sample with its old share too did not become slower by the new one."""
 
@@ -89,7 +91,7 @@ def take_in(state: State, seen: Observation, now: float) -> tuple[State, bool]:
     woken = bool(found)
     if found:
         state = replace(state, changes=(*state.changes, *found))
-    causes = [f for f, factor in zip(found, factors, strict=True) if not _is_echo(state, seen, factor)]
+    causes = [f for f, factor in zip(found, factors, strict=True) if not _may_wait(state, seen, factor)]
     if causes:
         state = replace(state, urgent=causes[-1].words)
     if state.live and live and live != state.live:
@@ -127,9 +129,11 @@ def _is_as_slow(track: Track | None, ceiling: Ceiling) -> bool:
     return median([p.busy / p.samples for p in points]) > INNOCENT * ceiling.pace
 
 
-def _is_echo(state: State, seen: Observation, factor: float) -> bool:
-    """Whether a change of speed may come from our own change of shares: it must wait for the cool-down as any other."""
+def _may_wait(state: State, seen: Observation, factor: float) -> bool:
+    """Whether a change of speed may be noise, or come from our own change of shares: it must wait as any other gain."""
     made = state.guard.made
+    if 1 / MINOR < factor < MINOR:
+        return True
     if made is None or not 1 / ECHO < factor < ECHO:
         return False
     return seen.version - made.effective_round < state.settings.cooldown_rounds

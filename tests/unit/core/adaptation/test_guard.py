@@ -69,6 +69,19 @@ def test_noise_widens_the_dead_band() -> None:
 
 
 @pytest.mark.parametrize(
+    ("steps", "want"),
+    [
+        pytest.param((100, 100), 0.075, id="all have all steps that are kept: what is left was within the band"),
+        pytest.param((100, 99), 0.05, id="one of them has not"),
+    ],
+)
+def test_what_has_long_been_within_the_band_must_exceed_more_of_it(steps: tuple[int, int], want: float) -> None:
+    models = [SpeedModel(0, 1, error=0.01, steps=count) for count in steps]
+
+    assert band(SETTINGS, models) == pytest.approx(want)
+
+
+@pytest.mark.parametrize(
     ("second", "want"),
     [
         pytest.param(((7, 3), (5, 5)), True, id="all the way back"),
