@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from heterotrain_api.validation import Fault
 from heterotrain_operator.rest.encoding import MalformedError, decode
 from heterotrain_operator.rest.errors import Code, RestError, invalid
+from heterotrain_operator.rest.models import MAX_VALUE_LENGTH, PATTERN_WORDS
 
 MAX_BYTES: Final = 4 * 2**20
 READ_SECONDS: Final = 20.0
@@ -27,6 +28,8 @@ async def read_json(request: Request, max_bytes: int = MAX_BYTES) -> Any:
     """The document of a request; raises `RestError`: 400, 408, 413 or 415."""
     if not _JSON.fullmatch(request.headers.get("content-type", "")):
         raise RestError(Code.UNSUPPORTED_MEDIA_TYPE, "send JSON, and the header Content-Type: application/json")
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise RestError(Code.UNSUPPORTED_MEDIA_TYPE, "send the body as it is, without Content-Encoding")
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length) > max_bytes:
         raise _too_large(max_bytes)
@@ -63,7 +66,7 @@ def as_model(model: type[M], document: object) -> M:
     try:
         return model.model_validate(document)
     except ValidationError as error:
-        raise invalid(faults_of(error.errors(include_url=False, include_context=False))) from error
+        raise invalid(faults_of(error.errors(include_url=False))) from error
 
 
 def faults_of(errors: Sequence[Any], skip: int = 0) -> Iterator[Fault]:
@@ -90,14 +93,20 @@ _BRANCHES: Final = frozenset(["float", "str", "constrained"])
 """Of a value that is a number or a text: no part of the document."""
 
 
+_WORDS: Final = {
+    "missing": "is required",
+    "extra_forbidden": "does not exist here: leave it out",
+    "float_type": "must be a number",
+    "model_type": "must be a JSON object",
+}
+"""By the type of the error."""
+
+
 def _message(error: Any) -> str:
-    match error["type"]:
-        case "missing":
-            return "is required"
-        case "extra_forbidden":
-            return "does not exist here: leave it out"
-        case "float_type":
-            return "must be a number"
-        case _:
-            message = str(error["msg"]).removeprefix("Value error, ").removeprefix("Input ")
-            return message if message.startswith("not ") else f"{message[:1].lower()}{message[1:]}"
+    kind = error["type"]
+    if kind == "float_type" and error["loc"][-1] == "float":  # a branch of a value's
+        return f"must be a number, or a text of at most {MAX_VALUE_LENGTH} characters"
+    if kind == "string_pattern_mismatch" and error["ctx"]["pattern"] in PATTERN_WORDS:
+        return PATTERN_WORDS[error["ctx"]["pattern"]]
+    message = str(error["msg"]).removeprefix("Value error, ").removeprefix("Input ")
+    return _WORDS.get(kind) or (message if message.startswith("not ") else f"{message[:1].lower()}{message[1:]}")

@@ -14,7 +14,7 @@ from heterotrain_operator.info.loop import InfoService
 from heterotrain_operator.info.store import Store
 from heterotrain_operator.rest.access import Access, AccessUnavailableError, Ask, Caller, Subject, Verb
 from heterotrain_operator.rest.desk import RuleDesk
-from heterotrain_operator.rest.errors import Code, RestError
+from heterotrain_operator.rest.errors import Code, RestError, invalid_field
 
 MAX_WATCHERS: Final = 64
 MAX_DRYRUNS: Final = 2
@@ -98,7 +98,15 @@ def _in_namespaces(entity: Entity) -> bool:
     return entity.namespace is not None
 
 
+SEVERAL: Final = frozenset(["metric", "label", "what"])
+"""Parameters that may be given more than once."""
+
+
 async def _context(request: Request) -> Context:
+    given = [name for name, _ in request.query_params.multi_items()]
+    for name in dict.fromkeys(given):
+        if name not in SEVERAL and given.count(name) > 1:
+            raise invalid_field(name, "is there more than once: give it once")
     return Context(request.app.state.world, request.state.caller, request.state.token)
 
 

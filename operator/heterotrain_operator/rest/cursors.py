@@ -45,8 +45,11 @@ def _fingerprint(query: Mapping[str, Any]) -> str:
 
 
 def event_cursor(numbered: Numbered) -> str:
-    """The cursor after an event: its number, and its time, by which another log's numbers are told apart."""
-    return f"{numbered.sequence}-{float(numbered.event.time).hex()}"
+    """The cursor after an event: its number, and its time, by which another log's numbers are told apart.
+
+    Without the ``+`` of exponents, so that it can be put into a URL as it is.
+    """
+    return f"{numbered.sequence}-{float(numbered.event.time).hex()}".replace("+", "")
 
 
 def numbered_document(numbered: Numbered) -> dict[str, Any]:

@@ -65,7 +65,11 @@ def decode(body: bytes) -> Any:
     """The document of a request's body; raises `MalformedError`. Numbers are finite, texts are Unicode."""
     try:
         document = json.loads(
-            body.decode("utf-8"), parse_constant=_no_constant, parse_float=_finite, parse_int=_integer
+            body.decode("utf-8"),
+            parse_constant=_no_constant,
+            parse_float=_finite,
+            parse_int=_integer,
+            object_pairs_hook=_each_once,
         )
         if b"\\u" in body:
             json.dumps(document, ensure_ascii=False).encode()  # half of a pair of surrogates is no text
@@ -76,6 +80,15 @@ def decode(body: bytes) -> Any:
     except ValueError as error:
         raise MalformedError(f"the body is not JSON: {error}") from error
     return document
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"an object has {twice[:40]!r} twice")
+    return found
 
 
 def _no_constant(word: str) -> NoReturn:

@@ -24,10 +24,18 @@ DEFAULT_LIMIT: Final = 1000
 MAX_LABELS: Final = 16
 MAX_METRICS: Final = 64
 MAX_DRYRUN_RULES: Final = 64
+MAX_VALUE_LENGTH: Final = 256
 LATEST_TIME: Final = 1e12
 
 _ENTITY_PATTERN: Final = r"^[a-z][a-z0-9-]{0,31}(/[A-Za-z0-9]([A-Za-z0-9._:@-]{0,251}[A-Za-z0-9])?){1,5}$"
 _METRIC_PATTERN: Final = r"^[A-Za-z_:][A-Za-z0-9_:]*$"
+_LABEL_PATTERN: Final = r"^[^=]{1,253}="
+PATTERN_WORDS: Final = {
+    _ENTITY_PATTERN: "must be an entity: kind/name, such as node/a or pod/namespace/name",
+    _METRIC_PATTERN: "must be a metric: letters, digits, _ and :, no digit first",
+    _LABEL_PATTERN: "must be name=value, such as zone=eu",
+}
+"""What a text must be that does not have the form."""
 
 
 def _entity(text: str) -> str:
@@ -51,11 +59,11 @@ MetricName: TypeAlias = Annotated[
 ]
 Time: TypeAlias = Annotated[float, Field(ge=-LATEST_TIME, le=LATEST_TIME, allow_inf_nan=False)]
 SampleValue: TypeAlias = Annotated[
-    float | Annotated[str, Field(max_length=256)],
+    float | Annotated[str, Field(max_length=MAX_VALUE_LENGTH)],
     Field(description="A number, or a text for metrics of words. The texts +Inf and -Inf are the infinite numbers."),
 ]
 Glob: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_ENTITY_LENGTH)]
-Label: TypeAlias = Annotated[str, Field(max_length=512, pattern=r"^[^=]{1,253}=")]
+Label: TypeAlias = Annotated[str, Field(max_length=512, pattern=_LABEL_PATTERN)]
 
 
 class Document(BaseModel):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final
@@ -32,6 +33,10 @@ from heterotrain_operator.rest.models import (
 from heterotrain_operator.rest.operations import errors
 
 router: Final = APIRouter(prefix="/v1", tags=["information"])
+
+VALUES_AT_A_TIME: Final = 200
+SPANS_AT_A_TIME: Final = 10
+"""Series whose newest value, or past, is read before others have the event loop: for a millisecond or a few."""
 
 
 def wanted_labels(given: Sequence[str]) -> dict[str, str]:
@@ -118,7 +123,9 @@ async def list_latest(query: Annotated[LatestParameters, Query()], here: Here) -
     read = _Series(here, query, await here.sees(), None if after is None else (str(after[0]), str(after[1])))
     now = here.world.now()
     samples: list[dict[str, Any]] = []
-    for entity, metric in read:
+    for place, (entity, metric) in enumerate(read, start=1):
+        if place % VALUES_AT_A_TIME == 0:
+            await asyncio.sleep(0)
         reading = here.world.store.get(entity, metric, now)
         if reading is None or (reading.value is ABSENT and not query.absent):
             continue
@@ -146,12 +153,16 @@ async def list_samples(query: Annotated[SampleParameters, Query()], here: Here) 
     """List the samples of a time span, as they came or reduced to one for each step."""
     if query.agg is not None and query.step is None:
         raise invalid_field("agg", "must be given with step: say over how many seconds")
+    if query.from_ is not None and query.to is not None and query.from_ > query.to:
+        raise invalid_field("from", "must be at most to: give the older time as from")
     asked = query.model_dump()
     cursor = page_key(asked, query.cursor, (str, str, float))
     after = None if cursor is None else (str(cursor[0]), str(cursor[1]), float(cursor[2]))
     begin = None if after is None else (after[0], "")  # with the series that the page before ended in
     samples: list[dict[str, Any]] = []
-    for entity, metric in _Series(here, query, await here.sees(), begin):
+    for place, (entity, metric) in enumerate(_Series(here, query, await here.sees(), begin), start=1):
+        if place % SPANS_AT_A_TIME == 0:
+            await asyncio.sleep(0)
         for time, value in _span(here, query, entity, metric):
             if after is not None and (entity, metric, time) <= after:
                 continue

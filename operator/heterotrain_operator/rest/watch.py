@@ -10,8 +10,9 @@ import asyncio
 import heapq
 import logging
 import math
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import aclosing
+from itertools import chain, islice
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -38,6 +39,8 @@ SEND_SECONDS: Final = 20.0
 HANG_UP_SECONDS: Final = 60.0
 """After that, in which the connection of a client that does not read ends (`server.UNREAD_SECONDS`)."""
 EVENTS_AT_A_TIME: Final = 200
+FRAMES_AT_A_TIME: Final = 100
+"""In one chunk, made in a millisecond; between two of them others have the event loop."""
 RETRY: Final = b"retry: 2000\n\n"
 KEEP_ALIVE: Final = b": still here\n\n"
 
@@ -72,17 +75,20 @@ class Watch:
         clock = asyncio.get_running_loop().time
         yield RETRY
         if What.SAMPLES in self._query.what:
-            yield b"".join(self._changes()) + frame("synced", {})
+            for chunk in _chunks(self._changes()):
+                yield chunk
+                await asyncio.sleep(0)
+            yield frame("synced", {})
         checked = told = clock()
         while not world.closing.is_set():
             if clock() - checked >= RECHECK_SECONDS:
                 await self._check()
                 checked = clock()
-            chunk = b"".join((*self._events(), *self._changes()))
-            if chunk:
+            for chunk in _chunks(chain(self._events(), self._changes())):
                 yield chunk
+                await asyncio.sleep(0)
                 told = clock()
-            elif clock() - told >= KEEP_ALIVE_SECONDS:
+            if clock() - told >= KEEP_ALIVE_SECONDS:
                 yield KEEP_ALIVE
                 told = clock()
             await self._wait()
@@ -173,6 +179,13 @@ class Watch:
         if not matches(self._query.entity, entity) or not self._sees(entity):
             return False
         return not self._labels or labels_match(self._labels, self._here.world.store.labels(entity))
+
+
+def _chunks(frames: Iterable[bytes]) -> Iterator[bytes]:
+    """Some frames together."""
+    rest = iter(frames)
+    while chunk := b"".join(islice(rest, FRAMES_AT_A_TIME)):
+        yield chunk
 
 
 class WatchResponse(Response):

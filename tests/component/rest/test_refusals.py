@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 import time
@@ -42,9 +43,12 @@ def send(server: InfoServer, path: str, body: bytes | str, **headers: str) -> ht
         pytest.param({"Authorization": f"Basic {TOKEN}"}, id="another scheme"),
         pytest.param({"Authorization": "Bearer"}, id="an empty token"),
         pytest.param({"Authorization": TOKEN}, id="no scheme"),
+        pytest.param([("Authorization", f"Bearer {token}") for token in (TOKEN, "other")], id="two headers"),
     ],
 )
-def test_strangers_learn_nothing(server: InfoServer, path: str, headers: dict[str, str]) -> None:
+def test_strangers_learn_nothing(
+    server: InfoServer, path: str, headers: dict[str, str] | list[tuple[str, str]]
+) -> None:
     answer = httpx.get(server.url + path, headers=headers, trust_env=False)
     assert refusal(answer, 401)["code"] == "unauthenticated"
     assert answer.headers["www-authenticate"] == "Bearer"
@@ -83,6 +87,7 @@ def test_a_wrong_method_says_which_there_are(server: InfoServer) -> None:
         pytest.param(b'"\\ud800"', id="half of a surrogate pair"),
         pytest.param(b'"\xff"', id="no UTF-8"),
         pytest.param(b"[" * 100_000, id="nested without end"),
+        pytest.param(b'{"samples": [], "samples": []}', id="a field twice"),
     ],
 )
 def test_what_is_no_json(server: InfoServer, path: str, body: bytes) -> None:
@@ -102,6 +107,8 @@ def test_what_is_json_and_nothing_else(server: InfoServer, path: str, body: str)
 def test_a_body_must_be_said_to_be_json_and_be_small(server: InfoServer, path: str) -> None:
     other = send(server, path, "{}", **{"Content-Type": "application/x-www-form-urlencoded"})
     assert refusal(other, 415)["code"] == "unsupported_media_type"
+    packed = send(server, path, gzip.compress(b"{}"), **{"Content-Encoding": "gzip"})
+    assert "without Content-Encoding" in refusal(packed, 415)["message"]
     large = json.dumps({"samples": [" " * 5_000_000]})
     assert refusal(send(server, path, large), 413)["code"] == "too_large"
 
@@ -119,11 +126,14 @@ def test_a_body_must_be_said_to_be_json_and_be_small(server: InfoServer, path: s
         ("/v1/latest?limit=0", "limit", "greater than or equal to 1"),
         ("/v1/latest?limit=many", "limit", "integer"),
         ("/v1/latest?metrc=x", "metrc", "does not exist here"),
-        ("/v1/latest?metric=no-name", "metric[0]", "pattern"),
-        ("/v1/latest?label=zone", "label[0]", "pattern"),
+        ("/v1/latest?metric=no-name", "metric[0]", "no digit first"),
+        ("/v1/latest?label=zone", "label[0]", "zone=eu"),
         ("/v1/latest?label=a=1&label=a=2", "label", "twice"),
         ("/v1/latest?cursor=x", "cursor", "leave it out"),
+        ("/v1/latest?limit=1&limit=2", "limit", "give it once"),
+        ("/v1/watch?since=0&since=1", "since", "give it once"),
         ("/v1/samples?from=yesterday", "from", "number"),
+        ("/v1/samples?from=20&to=10", "from", "the older time"),
         ("/v1/samples?to=nan", "to", "finite"),
         ("/v1/samples?step=0", "step", "greater"),
         ("/v1/samples?agg=mean", "agg", "step"),
@@ -147,12 +157,19 @@ def test_samples_are_named_by_their_place(server: InfoServer) -> None:
         {"entity": "node/a", "metric": "x", "value": True},
         {"entity": "node/a", "metric": "x", "time": "now", "value": 1},
         {"entity": "node/a", "value": 1, "unit": "s"},
+        {"entity": "node/a", "metric": "x", "value": "x" * 257},
+        {"entity": "node a", "metric": "x", "value": 1},
     ]
     fields = refusal(server.client.post("/v1/samples", json={"samples": samples}), 422)["fields"]
     assert [fault["field"] for fault in fields] == [
         "samples[1].entity", "samples[2].value", "samples[3].time", "samples[4].metric", "samples[4].unit",
+        "samples[5].value", "samples[6].entity",
     ]  # fmt: skip
     assert "pod/NAMESPACE/NAME" in fields[0]["message"]
+    assert fields[1]["message"] == fields[5]["message"] == "must be a number, or a text of at most 256 characters"
+    assert fields[6]["message"] == "must be an entity: kind/name, such as node/a or pod/namespace/name"
+    nothing = refusal(server.client.post("/v1/samples", json=[]), 422)
+    assert nothing["message"] == "must be a JSON object"
 
 
 def test_a_body_that_comes_too_slowly_holds_up_nobody(server: InfoServer) -> None:

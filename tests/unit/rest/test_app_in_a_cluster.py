@@ -285,3 +285,29 @@ def test_a_stream_ends_with_the_server() -> None:
         assert loop.time() == pytest.approx(5)
 
     play(story, READ_SHOP)
+
+
+def test_many_values_are_told_in_chunks_between_which_others_are_served() -> None:
+    async def story(cluster: Cluster) -> None:
+        now, served = virtual_seconds(), 0
+        many = [Sample(Entity(f"pod/shop/p{index}"), "x", now, float(index)) for index in range(250)]
+        cluster.world.engine.ingest(many, now)
+
+        async def others() -> None:
+            nonlocal served
+            while True:
+                served += 1
+                await asyncio.sleep(0)
+
+        other = asyncio.create_task(others())
+        chunks: list[tuple[int, int]] = []
+        async for chunk in cluster.watch(What.SAMPLES).frames():
+            chunks.append((chunk.count(b"event: sample"), served))
+            if b"event: synced" in chunk:
+                break
+        other.cancel()
+        assert [samples for samples, _ in chunks] == [0, 100, 100, 51, 0]
+        turns = [turn for _, turn in chunks]
+        assert turns[1] < turns[2] < turns[3] < turns[4]
+
+    play(story, READ_SHOP)

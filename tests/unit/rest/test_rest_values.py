@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 import pytest
@@ -90,6 +91,8 @@ def test_cursors_of_events_know_their_log() -> None:
     log = EventLog(capacity=3)
     told = [log.append(make_event(float(time))) for time in range(5)]
     cursors = [event_cursor(numbered) for numbered in told]
+    assert all(re.fullmatch(r"[0-9a-zA-Z.-]+", cursor) for cursor in cursors), "they go into URLs as they are"
+    assert sequence_after(log, cursors[3].replace("p", "p+")) == 4
     assert sequence_after(log, "0") == 2
     assert [sequence_after(log, cursor) for cursor in cursors[1:]] == [2, 3, 4, 5]
     with pytest.raises(RestError) as lost:
