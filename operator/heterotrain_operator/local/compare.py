@@ -7,13 +7,16 @@ unlike length would compare starts with ends.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from heterotrain_operator.local.report import table
+from heterotrain_operator.local.report import balance_speed_up, table
+
+DOUBTFUL: Final = 0.25
+"""By how much S_balance may miss what was asked for, in parts of it. On quiet machines it was 16 % off."""
 
 
 class CompareError(ValueError):
@@ -33,6 +36,14 @@ class Moment(BaseModel):
     samples_per_second: Amount
     ideal_samples_per_second: Amount
     shares: Mapping[str, int]
+
+
+class PacedWorker(BaseModel):
+    """A worker, as far as its pace goes."""
+
+    model_config = ConfigDict(frozen=True)
+
+    stretch: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
 
 
 class PlanInForce(BaseModel):
@@ -56,6 +67,7 @@ class RunReport(BaseModel):
     ideal_samples_per_second: Amount
     s_balance: Amount | None
     reported: Mapping[str, float | None]
+    workers: Sequence[PacedWorker]
     plan: PlanInForce
     history: Sequence[Moment]
 
@@ -87,6 +99,8 @@ class Row:
     samples_per_second: float
     ideal: float
     s_balance: float | None
+    paced_balance: float | None
+    """What S_balance must be by the speeds that ``--speeds`` asked for; `None`: it was not given."""
     seconds: float
     """Of training until `Comparison.samples`."""
     speed_up: float
@@ -143,10 +157,28 @@ def _row(run: Run, samples: float, first_seconds: float) -> Row:
         samples_per_second=report.samples_per_second,
         ideal=report.ideal_samples_per_second,
         s_balance=report.s_balance,
+        paced_balance=_paced_balance(report),
         seconds=seconds,
         speed_up=first_seconds / seconds if seconds else math.nan,
         reported=report.reported,
     )
+
+
+def _paced_balance(report: RunReport) -> float | None:
+    stretches = [worker.stretch for worker in report.workers]
+    return balance_speed_up([1 / stretch for stretch in stretches if stretch is not None]) if all(stretches) else None
+
+
+def doubts(comparison: Comparison) -> Iterator[str]:
+    """What speaks against the figures, a sentence a run."""
+    for row in comparison.rows:
+        if row.paced_balance is None or row.s_balance is None:
+            continue
+        if abs(row.s_balance - row.paced_balance) > DOUBTFUL * row.paced_balance:
+            yield (
+                f"{row.name}: the speeds asked for did not hold. By them S_balance is {row.paced_balance:.2f}, by what "
+                f"the workers did {row.s_balance:.2f}: other work on this machine had a hand in it."
+            )
 
 
 def markdown(comparison: Comparison, pictures: Sequence[str] = ()) -> str:
@@ -169,6 +201,8 @@ def markdown(comparison: Comparison, pictures: Sequence[str] = ()) -> str:
     ]
     lines = ["# " + " and ".join(row.name for row in comparison.rows), ""]
     lines += table(columns, [(name, *cells) for name, cells in figures])
+    if found := list(doubts(comparison)):
+        lines += ["", *(f"- {doubt}" for doubt in found)]
     if pictures:
         lines += ["", "## Plots", "", *(f"![{name.removesuffix('.png')}]({name})" for name in pictures)]
     return "\n".join([*lines, ""])

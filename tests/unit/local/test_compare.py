@@ -14,6 +14,7 @@ from heterotrain_operator.local.compare import (
     Run,
     RunReport,
     compare,
+    doubts,
     markdown,
     read_report,
     seconds_until,
@@ -31,6 +32,7 @@ def make_document(**changes: Any) -> dict[str, Any]:
         "s_balance": 2.5,
         "reported": {"accuracy": 0.875},
         "plan": {"generation": 1},
+        "workers": [{"stretch": None}, {"stretch": None}],
         "history": [make_moment(2.0, 100, a=5, b=5), make_moment(4.0, 200, a=5, b=5)],
         "something of a later version": [],
     }
@@ -71,12 +73,12 @@ def test_runs_side_by_side_are_held_at_the_samples_that_the_shorter_one_trained(
         (
             Row(
                 name="equal", state="Succeeded", first_shares=(5, 5), last_shares=(5, 5), plans=0,
-                samples_per_second=50.0, ideal=125.0, s_balance=2.5, seconds=8.0, speed_up=1.0,
+                samples_per_second=50.0, ideal=125.0, s_balance=2.5, paced_balance=None, seconds=8.0, speed_up=1.0,
                 reported={"accuracy": 0.875},
             ),
             Row(
                 name="adaptation", state="Succeeded", first_shares=(5, 5), last_shares=(8, 2), plans=2,
-                samples_per_second=100.0, ideal=125.0, s_balance=2.5, seconds=4.0, speed_up=2.0,
+                samples_per_second=100.0, ideal=125.0, s_balance=2.5, paced_balance=None, seconds=4.0, speed_up=2.0,
                 reported={"loss": None},
             ),
         ),
@@ -113,6 +115,27 @@ def test_what_is_not_known_is_called_unknown() -> None:
     table = markdown(compare([run, run]))
     assert "| share of ideal | unknown | unknown |\n" in table
     assert "| S_balance: what balance alone can give | unknown | unknown |\n" in table
+
+
+PACED = [{"stretch": 1.0}, {"stretch": 4.0}]
+"""Speeds of 4:1: S_balance 2.5."""
+
+
+@pytest.mark.parametrize(
+    ("s_balance", "doubtful"),
+    [
+        pytest.param(2.5, False, id="the speeds held"),
+        pytest.param(2.0, False, id="a fifth off, as on any machine that also serves the job"),
+        pytest.param(1.1, True, id="the workers were nearly equal: the machine was busy"),
+        pytest.param(3.5, True, id="the slow worker was slowed down by something else too"),
+        pytest.param(None, False, id="nobody knows"),
+    ],
+)
+def test_a_run_whose_paced_speeds_did_not_hold_is_doubted(s_balance: float | None, doubtful: bool) -> None:
+    run = Run("equal", make_report(workers=PACED, s_balance=s_balance))
+    words = list(doubts(compare([run, ADAPTED])))
+    assert [word.partition(":")[0] for word in words] == ["equal"] * doubtful
+    assert all(word in markdown(compare([run, ADAPTED])) for word in words)
 
 
 @pytest.mark.parametrize(

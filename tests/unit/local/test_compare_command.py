@@ -19,7 +19,7 @@ def make_folder(folder: Path, *, seconds: float) -> Path:
     moment = {"seconds": 1.0, "samples": 10, "samples_per_second": speed, "ideal_samples_per_second": 100.0}
     document = {
         "job": "j", "state": "Succeeded", "samples": 100, "training_seconds": seconds, "samples_per_second": speed,
-        "ideal_samples_per_second": 100.0, "s_balance": 2.0, "reported": {}, "plan": {"generation": 1},
+        "ideal_samples_per_second": 100.0, "s_balance": 2.0, "reported": {}, "plan": {"generation": 1}, "workers": [],
         "history": [moment | {"shares": {"a": 1}}],
     }  # fmt: skip
     (folder / "report.json").write_text(json.dumps(document))
