@@ -96,7 +96,8 @@ class Driver:
     def __init__(self, config: RunConfig, scripts: Iterable[Script] | None = None) -> None:
         self.config = config
         self.now = 100.0
-        self.run = TrainingRun(config, self.now)
+        self.recording: list[str] = []
+        self.run = TrainingRun(config, self.now, record=lambda line: self.recording.append(f"{line}\n"))
         self.scripts = {s.name: s for s in (scripts or [Script(w.name) for w in config.workers])}
         self.effects: list[out.Effect] = []
         self.published = 0

@@ -99,5 +99,7 @@ class TrainerConfig(_Frozen):
     rejoin_limit: int = 0
     """Losses of each worker that the job goes on from, taking it back if it comes; one more, or at 0 the first, fails
     it."""
+    recording: str = ""
+    """File for what the synchronisation policy is told, seen from the coordinator; empty: none is written."""
     recovery_seconds: float = 120.0
     """How long a lost parameter server may stay away, or all workers together."""

@@ -12,13 +12,13 @@ from heterotrain_core.agreement import RoundSettings, common_absent, settle
 from heterotrain_core.cursor import DataCursor
 from heterotrain_core.least import round_sizes
 from heterotrain_core.progress import Progress
+from heterotrain_core.recording import Beginning, Record, make_policy
 from heterotrain_core.run_effects import CommitRound, Effect, GradientKey, Send, Work
 from heterotrain_core.run_events import Done
 from heterotrain_core.run_state import SynchronizationView
 from heterotrain_core.run_values import Manifest, RunConfig, RunFault, RunReason
 from heterotrain_core.schedule import schedule_step
 from heterotrain_core.staleness_watch import StalenessWatch
-from heterotrain_core.sync.policy import Policy
 from heterotrain_core.types import Commit, Decision, EpochEnd, Grant, Plan, TrainingEnd
 
 
@@ -48,9 +48,19 @@ class Rounds:
     """One training from first grant to last commit."""
 
     def __init__(
-        self, config: RunConfig, manifest: Manifest, epochs: int, plan: Plan, restored: Progress | None = None
+        self,
+        config: RunConfig,
+        manifest: Manifest,
+        epochs: int,
+        plan: Plan,
+        *,
+        restored: Progress | None = None,
+        record: Record | None = None,
     ) -> None:
-        """Begin at the beginning, or where `restored` stands (which fits the manifest)."""
+        """Begin at the beginning, or where `restored` stands (which fits the manifest).
+
+        `record` takes what the policy is told, line by line.
+        """
         self._config = config
         self._manifest = manifest
         self._restored = restored
@@ -58,15 +68,20 @@ class Rounds:
         self._seats = [_Seat(w.name) for w in config.workers]
         self.committed = restored.version if restored is not None else 0
         """Newest version that all shards have published."""
-        self.policy = Policy(
-            config.synchronization,
-            plan,
-            [w.name for w in config.workers],
-            self._cursor,
+        beginning = Beginning(
+            term=config.term,
+            synchronization=config.synchronization,
+            plan=plan,
+            names=tuple(w.name for w in config.workers),
+            dataset_size=manifest.dataset_size,
+            epochs=epochs,
+            epoch=self._cursor.epoch,
+            used=self._cursor.used,
             max_rounds=config.stop.rounds,
             version=self.committed,
             least=least_of(config, manifest),
         )
+        self.policy = make_policy(beginning, self._cursor, record)
         self.epochs = epochs
         self._pending_samples: deque[int] = deque()
         self._dones: dict[tuple[int, int], Done] = {}

@@ -15,6 +15,7 @@ from heterotrain_core import run_events as ev
 from heterotrain_core.event_log import EventLog
 from heterotrain_core.members import Member
 from heterotrain_core.progress import Progress
+from heterotrain_core.recording import Record
 from heterotrain_core.run_ends import answer_after_end, fault_of
 from heterotrain_core.run_finish import fail, finish, good_end, stop
 from heterotrain_core.run_joining import begin, described, joined
@@ -34,12 +35,19 @@ class TrainingRun:
     """One term of a job: from the first join to `Finish`. Raises `ValueError` if the start shares are no valid plan.
 
     `restored`: the checkpoint that it goes on from. `log`: that of the term before, which it continues.
+    `record` takes what the synchronisation policy is told, line by line (`heterotrain_core.recording`).
     """
 
     def __init__(
-        self, config: RunConfig, now: float, *, restored: Progress | None = None, log: EventLog | None = None
+        self,
+        config: RunConfig,
+        now: float,
+        *,
+        restored: Progress | None = None,
+        log: EventLog | None = None,
+        record: Record | None = None,
     ) -> None:
-        self._parts = RunParts(config, now, restored, log)
+        self._parts = RunParts(config, now, restored, log, record)
 
     # --- reading --------------------------------------------------------------------------------------------------
 

@@ -49,7 +49,9 @@ def begin(parts: RunParts, agreed: Agreed, now: float) -> Effects:
     least = least_of(parts.config, agreed.manifest)
     if least > 1 and parts.plans.raise_minimums(least, now):
         parts.members.raise_minimums(least, parts.config.batch_grain)
-    parts.rounds = Rounds(parts.config, agreed.manifest, agreed.epochs, parts.plans.start, restored)
+    parts.rounds = Rounds(
+        parts.config, agreed.manifest, agreed.epochs, parts.plans.start, restored=restored, record=parts.record
+    )
     for member in agreed.workers:
         member.phase = WorkerPhase.TRAINING
     parts.totals.begin(now, restored)

@@ -10,6 +10,7 @@ from heterotrain_core.members import Members
 from heterotrain_core.membership import Membership
 from heterotrain_core.plan_desk import PlanDesk
 from heterotrain_core.progress import Progress
+from heterotrain_core.recording import Record
 from heterotrain_core.reports import Reports
 from heterotrain_core.rounds import Rounds
 from heterotrain_core.run_starts import first_progress
@@ -23,8 +24,16 @@ from heterotrain_core.types import Plan
 class RunParts:
     """The desks of one term, each with its own state. Raises `ValueError` if the start shares are no valid plan."""
 
-    def __init__(self, config: RunConfig, now: float, restored: Progress | None, log: EventLog | None) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        now: float,
+        restored: Progress | None,
+        log: EventLog | None,
+        record: Record | None,
+    ) -> None:
         self.config = config
+        self.record = record
         self.restored = restored
         self.created = now
         self.log = log or EventLog(now)

@@ -71,6 +71,9 @@ def run(  # noqa: PLR0917  # a command: its options are given by name
     log_samples: Annotated[
         bool, typer.Option("--log-samples", help="Write the samples of every round to logs/<worker>.samples.")
     ] = False,
+    record: Annotated[
+        bool, typer.Option("--record", help="Write logs/recording.jsonl, which `heterotrain simulate --replay` takes.")
+    ] = False,
     metrics_port: Annotated[
         int | None,
         typer.Option(
@@ -105,6 +108,7 @@ def run(  # noqa: PLR0917  # a command: its options are given by name
                 environment=dict(os.environ),
                 stretches=_stretches(speeds, spec),
                 log_samples=log_samples,
+                record=record,
                 resume=_resume(resume),
                 metrics_port=metrics_port,
             )

@@ -8,18 +8,18 @@ import math
 import resource
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from heterotrain_api.contract import ExitCode
 from heterotrain_api.v1alpha1 import MAX_BATCH
+from heterotrain_core.replay import simulated_workers
 from heterotrain_core.simulate import simulate as run_simulation
 from heterotrain_core.simulate_times import Constant, StepTimes, Trace, parse_step_times
 from heterotrain_core.simulate_values import (
@@ -30,15 +30,14 @@ from heterotrain_core.simulate_values import (
     SimulatedWorker,
     Simulation,
     SimulationResult,
-    Start,
 )
 from heterotrain_core.synchronization import Synchronization, SyncMode
 from heterotrain_operator.commands.errors import CommandError
+from heterotrain_operator.commands.replay import modes_of, read_terms, refuse_others, replayed
+from heterotrain_operator.commands.simulated import Cost, print_result, result_document
 from heterotrain_operator.commands.synchronization import SynchronizationOptions, parse_pair
 from heterotrain_operator.text_file import TextError, read_text
 
-ROWS: Final = 20
-"""Workers shown in the table; `--json` has all."""
 MAX_TRACE_BYTES: Final = 256 * 2**20
 
 
@@ -57,7 +56,17 @@ def simulate(  # noqa: PLR0917  # a command: its options are given by name
         Path | None,
         typer.Option(metavar="FILE", help='Recorded step times instead: JSON, {"worker": [seconds, …], …}.'),
     ] = None,
-    mode: Annotated[SyncMode, typer.Option(case_sensitive=False, help="Mode of synchronisation.")] = SyncMode.BSP,
+    replay: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A job's recording (`heterotrain run --record`), or its report folder: tell the policy again what it "
+            "was told. With --mode: another mode with its step times and shares instead.",
+        ),
+    ] = None,
+    mode: Annotated[
+        SyncMode | None, typer.Option(case_sensitive=False, help="Mode of synchronisation.  [default: BSP]")
+    ] = None,
     until: Annotated[float | None, typer.Option(min=0, metavar="SECONDS", help="Virtual time.  [default: 100]")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="End after so many rounds (versions).")] = None,
     staleness_bound: Annotated[
@@ -108,7 +117,7 @@ def simulate(  # noqa: PLR0917  # a command: its options are given by name
     The policy is the one that jobs run; times are virtual, so that thousands of workers take seconds.
     """
     options = SynchronizationOptions(
-        mode=mode,
+        mode=mode or SyncMode.BSP,
         staleness_bound=staleness_bound,
         delay_window=delay_window,
         dssp=dssp,
@@ -116,8 +125,24 @@ def simulate(  # noqa: PLR0917  # a command: its options are given by name
         normalization=normalization,
         backup=backup,
     )
+    recorded = None
+    if replay is not None:
+        if step_times is not None or trace is not None:
+            raise CommandError("--replay has the step times: leave --step-times and --trace out", ExitCode.INVALID)
+        recorded = read_terms(replay)[-1]
+        if mode is None:
+            refuse_others(
+                options, until=until, rounds=rounds, shares=shares, phases=phases, link=link, fail=fail, join=join,
+                dataset_size=dataset_size, model_bytes=model_bytes or None,
+            )  # fmt: skip
+            _show(f"replay of {modes_of(recorded)}", partial(replayed, recorded), as_json=as_json, log=log)
+            return
+        if shares is not None or phases is not None:
+            raise CommandError("--replay has shares and phases: leave --shares and --phases out", ExitCode.INVALID)
+        dataset_size = dataset_size or recorded.beginning.dataset_size
+        epochs = max(epochs, recorded.beginning.epochs)
     with _said_by_user():
-        workers = _workers(step_times, trace, shares, phases)
+        workers = _workers(step_times, trace, shares, phases) if recorded is None else simulated_workers(recorded)
         end = until if until is not None else (100.0 if rounds is None and dataset_size is None else float("inf"))
         simulation = Simulation(
             workers=workers,
@@ -136,60 +161,24 @@ def simulate(  # noqa: PLR0917  # a command: its options are given by name
             seed=seed,
             keep_log=log,
         )
-    result, cost = _measured(simulation)
+    _show(simulation.synchronization.mode, partial(run_simulation, simulation), as_json=as_json, log=log)
+
+
+def _show(mode: str, run: Callable[[], SimulationResult], *, as_json: bool, log: bool) -> None:
+    result, cost = _measured(run)
     if as_json:
-        typer.echo(json.dumps(result_document(simulation, result, cost, log=log), indent=2))
+        typer.echo(json.dumps(result_document(mode, result, cost, log=log), indent=2))
     else:
-        _print(Console(), simulation, result, cost, log=log)
+        print_result(Console(), mode, result, cost, log=log)
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What the simulation took on this machine."""
-
-    seconds: float
-    arrivals_per_second: float
-    peak_memory_mebibytes: float
-
-
-def result_document(simulation: Simulation, result: SimulationResult, cost: Cost, *, log: bool) -> dict[str, Any]:
-    """Return what ``--json`` prints."""
-    document: dict[str, Any] = {
-        "mode": simulation.synchronization.mode.value,
-        "seconds": result.seconds,
-        "end_reason": result.end_reason,
-        "rounds": result.rounds,
-        "gradients": result.gradients,
-        "dropped": result.dropped,
-        "samples": result.samples,
-        "largest_staleness": result.largest_staleness,
-        "staleness_histogram": {str(tau): count for tau, count in result.staleness_histogram.items()},
-        "workers": [
-            {"name": w.name, "iterations": w.iterations, "waiting_seconds": w.waiting_seconds} for w in result.workers
-        ],
-        "cost": {
-            "seconds": round(cost.seconds, 3),
-            "arrivals_per_second": round(cost.arrivals_per_second),
-            "peak_memory_mebibytes": round(cost.peak_memory_mebibytes, 1),
-        },
-    }
-    if log:
-        document["log"] = [
-            {"event": "start", "seconds": e.seconds, "worker": e.worker, "clock": e.clock, "version": e.version}
-            if isinstance(e, Start)
-            else {"event": "close", "seconds": e.seconds, "version": e.version, "staleness": dict(e.staleness)}
-            for e in result.log
-        ]
-    return document
-
-
-def _measured(simulation: Simulation) -> tuple[SimulationResult, Cost]:
+def _measured(run: Callable[[], SimulationResult]) -> tuple[SimulationResult, Cost]:
     # Nothing of a simulation is cyclic: the collector would only walk over millions of live values.
     collecting = gc.isenabled()
     gc.disable()
     began = time.perf_counter()
     try:
-        result = run_simulation(simulation)
+        result = run()
     finally:
         if collecting:
             gc.enable()
@@ -197,46 +186,6 @@ def _measured(simulation: Simulation) -> tuple[SimulationResult, Cost]:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     mebibytes = peak / 2**20 if sys.platform == "darwin" else peak / 2**10
     return result, Cost(seconds, result.arrivals / max(seconds, 1e-9), mebibytes)
-
-
-def _print(console: Console, simulation: Simulation, result: SimulationResult, cost: Cost, *, log: bool) -> None:
-    mean = sum(tau * n for tau, n in result.staleness_histogram.items()) / max(1, result.gradients)
-    histogram = "  ".join(f"{tau}: {n}" for tau, n in result.staleness_histogram.items()) or "none"
-    dropped = f", {result.dropped} dropped" if result.dropped else ""
-    ended = f" ({result.end_reason})" if result.end_reason else ""
-    for line in (
-        f"{simulation.synchronization.mode}, {len(result.workers)} workers, {result.seconds:g} s{ended}",
-        f"rounds {result.rounds}, gradients {result.gradients}{dropped}, samples {result.samples}",
-        f"staleness: largest {result.largest_staleness}, mean {mean:.2f}; {histogram}",
-        _cost_line(cost),
-    ):
-        console.print(line, soft_wrap=True, highlight=False)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("worker", overflow="fold")
-    for column in ("iterations", "waiting (s)"):
-        table.add_column(column, justify="right")
-    for worker in result.workers[:ROWS]:
-        table.add_row(worker.name, str(worker.iterations), f"{worker.waiting_seconds:g}")
-    if len(result.workers) > ROWS:
-        table.add_row(f"… {len(result.workers) - ROWS} more", "", "")
-    console.print(table)
-    if log:
-        for line in _log_lines(result):
-            console.print(line, soft_wrap=True, highlight=False)
-
-
-def _cost_line(cost: Cost) -> str:
-    speed, memory = cost.arrivals_per_second, cost.peak_memory_mebibytes
-    return f"simulated in {cost.seconds:.2f} s, {speed:.0f} arrivals/s, peak memory {memory:.0f} MiB"
-
-
-def _log_lines(result: SimulationResult) -> Iterator[str]:
-    for entry in result.log:
-        if isinstance(entry, Start):
-            yield f"{entry.seconds:g}  start {entry.worker}  clock {entry.clock}  version {entry.version}"
-        else:
-            members = ", ".join(f"{worker} (tau {tau})" for worker, tau in entry.staleness.items())
-            yield f"{entry.seconds:g}  close {entry.version}: {members or 'nobody'}"
 
 
 def _synchronization(options: SynchronizationOptions, num_workers: int) -> Synchronization:

@@ -47,11 +47,13 @@ def trainer_config(
     output: str,
     restarts: bool = False,
     resume: str = "",
+    recording: str = "",
 ) -> TrainerConfig:
     """Return what the coordinator must know before the first worker joins.
 
     `job` has passed validation; `uid` is that of the certificates. `output`: folder, seen from shard 0, for the model.
     `restarts`: whoever asks starts lost processes again. `resume`: a checkpoint in place of the one that `job` names.
+    `recording`: file for what the policy is told.
     """
     spec = job.spec
     return TrainerConfig(
@@ -68,6 +70,7 @@ def trainer_config(
         output=output,
         checkpoint=_checkpoint(spec),
         resume=resume or _resume(spec, output),
+        recording=recording,
         restore_limit=backoff_limit(spec) if restarts else 0,
         rejoin_limit=rejoin_limit(spec) if restarts else 0,
     )

@@ -63,6 +63,11 @@ class JobFolder:
         """The samples that one worker committed, if asked for."""
         return self.report / "logs" / f"{name}.samples"
 
+    @property
+    def recording(self) -> Path:
+        """What the coordinator's policy was told, if asked for."""
+        return self.report / "logs" / "recording.jsonl"
+
     def prepare(self, document: Mapping[str, Any]) -> None:
         """Clear what an earlier job of this name left, and write the manifest.
 
@@ -76,6 +81,7 @@ class JobFolder:
         logs.mkdir(parents=True, exist_ok=True)
         for path in (*logs.glob("*.log"), *logs.glob("*.samples")):
             path.unlink()
+        self.recording.unlink(missing_ok=True)
         self.manifest.write_text(yaml.safe_dump(dict(document), sort_keys=False))
 
     def write_credentials(self, uid: str, num_shards: int, workers: Iterable[str], now: datetime) -> Authority:

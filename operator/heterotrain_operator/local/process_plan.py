@@ -51,6 +51,8 @@ class ProcessPlan:
     stretches: Mapping[str, float]
     """Pace of each worker, by name; absent: full speed."""
     log_samples: bool = False
+    record: bool = False
+    """Have the coordinator write down what its policy is told."""
     resume: Path | None = None
     """Checkpoint, or folder of some, to begin from, in place of the one that the manifest names."""
     metrics_port: int | None = None

@@ -178,6 +178,7 @@ class Runner:
             output=str(plan.folder.report),
             restarts=True,
             resume=str(plan.resume) if plan.resume is not None else "",
+            recording=str(plan.folder.recording) if plan.record else "",
         )
         plan.folder.write_config(self._config)
         coordinator = plan.coordinator_command()

@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 from builders_sync import examples
 from heterotrain_core import run_effects as out
 from heterotrain_core import run_events as ev
+from heterotrain_core.recording import read_recording
+from heterotrain_core.replay import replay
 from heterotrain_core.run_values import Outcome, Phase, RunReason
+from heterotrain_core.simulate_values import Close
 from heterotrain_core.synchronization import Asp, Backup, Bsp, Delay, Dssp, Ssp
 from heterotrain_core.types import Bounds, Share
 from run_driver import Driver, Script, make_config, make_manifest
@@ -186,3 +189,16 @@ def test_whoever_comes_and_goes_each_sample_of_an_epoch_is_committed_once(random
     assert sums <= {10.0}
     least = min(job.smallest, job.samples, driver.config.global_batch_size)
     assert all(g.samples >= least for s in driver.scripts.values() for g in s.grants)
+    check_replay(driver)
+
+
+def check_replay(driver: Driver) -> None:
+    """Told again, the policy decides the same."""
+    (recording,) = read_recording(driver.recording)
+    again, seen = replay(recording), driver.run.view(driver.now).synchronization
+    commits = driver.of(out.CommitRound)
+    assert (again.rounds, again.samples) == (driver.outcome.rounds, driver.outcome.samples)
+    assert (again.staleness_histogram, again.end_reason is not None) == (seen.staleness, True)
+    closes = [(e.version, e.scale, len(e.staleness)) for e in again.log if isinstance(e, Close)]
+    assert closes == [(c.version, c.scale, len(c.contributions)) for c in commits]
+    assert again.arrivals >= sum(len(c.contributions) for c in commits)

@@ -14,10 +14,12 @@ import itertools
 import logging
 import math
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 from heterotrain.coordinator.messages import message_of
 from heterotrain.coordinator.outlet import OUTLET_LIMIT, Outlet
+from heterotrain.coordinator.recorder import Recorder
 from heterotrain.coordinator.settings import Settings
 from heterotrain.coordinator.shard_work import ShardWork
 from heterotrain.coordinator.shards import ShardError, Shards
@@ -40,7 +42,8 @@ class Coordinator:
         self._settings = settings
         self._make_shards = shards
         self._past = Past()
-        self._run = TrainingRun(settings.run_config(self._past.term), self._loop.time())
+        self._recorder = Recorder(Path(settings.config.recording)) if settings.config.recording else None
+        self._run = TrainingRun(settings.run_config(self._past.term), self._loop.time(), record=self._recorder)
         self._shards = self._new_shards()
         self._work: ShardWork | None = None
         self._outlets: dict[str, Outlet] = {}
@@ -73,6 +76,8 @@ class Coordinator:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._recorder is not None:
+            self._recorder.close()
         if self.ended.done() and not self.ended.cancelled() and self.ended.result() is None:
             await self._shards.close()  # they go on, and wait for whoever comes
             return
@@ -192,7 +197,9 @@ class Coordinator:
         if opened.past.restores or opened.progress is not None:
             log.add(RunReason.RESTORED, opened.words, now, warning=bool(opened.past.restores))
         self._past = opened.past
-        self._run = TrainingRun(self._settings.run_config(reply.term), now, restored=opened.progress, log=log)
+        self._run = TrainingRun(
+            self._settings.run_config(reply.term), now, restored=opened.progress, log=log, record=self._recorder
+        )
         self._serve_term(opened)
         self._carry_out([])
 
@@ -209,7 +216,8 @@ class Coordinator:
         if self._work is not None:
             self._work.stop()
         self.spawn(self._shards.close())
-        self._run = TrainingRun(self._settings.run_config(self._past.term), now, log=self._run.log)
+        config = self._settings.run_config(self._past.term)
+        self._run = TrainingRun(config, now, log=self._run.log, record=self._recorder)
         self._shards = self._new_shards()
         self.spawn(self._open_term(self._past.term, reached))
 
