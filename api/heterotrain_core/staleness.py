@@ -21,7 +21,6 @@ def make_commit(
     batch: int,
     discount: Discount = NO_DISCOUNT,
     normalization: Normalization = Normalization.TARGET,
-    dropped: tuple[tuple[int, int], ...] = (),
     compensation: float = 0.0,
 ) -> Commit:
     """The commit of `version` out of the gradients of `arrived`, in worker order (D7.3, C3).
@@ -47,7 +46,6 @@ def make_commit(
         contributions=tuple([Contribution(g.worker, g.iteration, weight / total) for g, weight in counted]),
         scale=total / denominator if counted else 0.0,
         ranges=merge_ranges(r for g in grants for r in g.ranges),
-        dropped=dropped,
         compensation=compensation,
     )
 

@@ -26,7 +26,6 @@ class BackupMode(GatheringMode):
         self._settings = settings
         self._late: dict[int, Grant] = {}
         """Computing for a round that closed without them; their samples are given back."""
-        self._dropped: list[tuple[int, int]] = []
 
     @property
     def settings(self) -> Backup:
@@ -64,7 +63,6 @@ class BackupMode(GatheringMode):
     def left(self, worker: int) -> None:
         """The samples of a late one are given back already."""
         self._late.pop(worker, None)
-        self._dropped = [key for key in self._dropped if key[0] != worker]
         super().left(worker)
 
     def done(self, worker: int, iteration: int, base_version: int, samples: int, now: float, *, refused: bool) -> None:
@@ -76,7 +74,7 @@ class BackupMode(GatheringMode):
         check_done(self._state, worker, iteration, late, base_version, samples)
         del self._late[worker]
         if not refused:
-            self._dropped.append((worker, iteration))
+            self._state.dropped.append((worker, iteration))
         self.update(worker)
 
     def due(self, now: float, *, timer: bool) -> Commit | None:
@@ -95,7 +93,6 @@ class BackupMode(GatheringMode):
             grants,
             self._refused,
             batch=sum(g.samples for g in grants),
-            dropped=tuple(self._dropped),
         )
         for grant in self._computing.values():
             state.cursor.give_back(grant.ranges)
@@ -104,5 +101,4 @@ class BackupMode(GatheringMode):
         self._idle.update(w for w in self._arrived if state.able(w))
         self._arrived = {}
         self._refused.clear()
-        self._dropped.clear()
         return commit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from heterotrain_core.sync.backup import BackupMode
 from heterotrain_core.sync.delay import DelayMode
@@ -167,6 +168,7 @@ class Policy:
         """A worker is gone: out of every round and minimum; its uncommitted samples are handed out again."""
         self._state.status_of(worker)
         self._state.set_status(worker, Status.GONE)
+        self._state.dropped = [key for key in self._state.dropped if key[0] != worker]
         self._mode.left(worker)
         return self._advance(now)
 
@@ -248,6 +250,9 @@ class Policy:
 
     def _apply(self, commit: Commit) -> list[Decision]:
         state = self._state
+        # Whatever the mode that is in force now: they are on the shards, which must let them go.
+        commit = replace(commit, dropped=tuple(state.dropped)) if state.dropped else commit
+        state.dropped.clear()
         state.cursor.commit(commit.ranges)
         state.staleness.update([commit.version - c.iteration for c in commit.contributions])
         state.version += 1

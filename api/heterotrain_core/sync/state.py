@@ -52,6 +52,8 @@ class TrainingState:
         self._least = least
         self.staleness: Counter[int] = Counter()
         """Number of applied gradients by staleness in versions."""
+        self.dropped: list[tuple[int, int]] = []
+        """Worker and iteration of gradients that came too late, and that no commit has named yet."""
         self._ordinals = {name: worker for worker, name in enumerate(names)}
         self._status = [Status.EXPECTED] * len(names)
         self._members: dict[Status, set[int]] = {status: set() for status in Status}

@@ -54,6 +54,34 @@ def test_from_delay_with_gradients_beyond_and_from_backup_with_late_workers() ->
         assert job.ready() == [A, B, C]
 
 
+def test_gradients_that_came_too_late_before_a_change_are_let_go_by_the_first_commit_after_it() -> None:
+    job = World(Backup(2), [1, 1, 1], dataset_size=100)
+    job.join()
+    job.done(A)
+    job.synchronize(Asp())
+    job.done(A)
+    for worker in (B, C):
+        assert not any(isinstance(d, Commit) for d in job.done(worker))
+    assert job.policy.synchronization.mode is SyncMode.ASP
+
+    (first, *_) = (d for d in job.done(A) if isinstance(d, Commit))
+    assert first.dropped == ((B, 0), (C, 0))
+    assert not job.arrived, "the shards hold nothing that no commit names"
+
+
+def test_a_gradient_that_came_too_late_is_not_named_once_its_worker_is_gone() -> None:
+    job = World(Backup(2), [1, 1, 1], dataset_size=100)
+    job.join()
+    job.done(A)
+    job.synchronize(Asp())
+    for worker in (A, B, C):
+        job.done(worker)
+    job.leave(B)
+
+    (first, *_) = (d for d in job.done(A) if isinstance(d, Commit))
+    assert first.dropped == ((C, 0),)
+
+
 def test_a_change_taken_back_before_it_took_place_goes_on_as_before() -> None:
     job = World(Ssp(3), [1, 1], dataset_size=100)
     job.join()
