@@ -2,17 +2,21 @@
 # Build heterotrain/operator:dev, heterotrain/trainer:dev and heterotrain/examples:dev with Docker.
 # Base images: those of hack/cluster/ where they are there, else from a registry (python:3.14-slim, and Debian with its
 # CPU build of PyTorch); or name your own, for example a CUDA build of PyTorch.
-# Usage: [PYTHON_BASE=image] [TORCH_BASE=image] [REPOSITORY=heterotrain] [TAG=dev] hack/build-images.sh [operator] [trainer] [examples]
+# And when they are named: heterotrain/prometheus:dev and heterotrain/node-exporter:dev, of Debian's packages.
+# Usage: [PYTHON_BASE=image] [TORCH_BASE=image] [REPOSITORY=heterotrain] [TAG=dev]
+#        hack/build-images.sh [operator] [trainer] [examples] [prometheus] [node-exporter]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 repository=${REPOSITORY:-heterotrain} tag=${TAG:-dev}
 export DOCKER_BUILDKIT=0   # the builder that every Docker has; the files use nothing that it lacks
 have() { docker image inspect "$1" >/dev/null 2>&1; }
 
-build() { # build NAME DOCKERFILE BASE_IMAGE
+build() { # build NAME DOCKERFILE BASE_IMAGE [OPTION...]; DOCKERFILE -: standard input, which needs no file of this tree
   echo "== $repository/$1:$tag"
+  local source=(--file "$2" .)
+  [[ $2 != - ]] || source=(-)
   # Newer clients advertise another builder in their first lines.
-  docker build --quiet --tag "$repository/$1:$tag" --file "$2" --build-arg "BASE_IMAGE=$3" . \
+  docker build --quiet --tag "$repository/$1:$tag" --build-arg "BASE_IMAGE=$3" "${@:4}" "${source[@]}" \
     2> >(sed '/^DEPRECATED: The legacy builder/,/^$/d' >&2)
 }
 python_base() {
@@ -29,6 +33,17 @@ DOCKERFILE
   fi
   echo "${TORCH_BASE:-heterotrain/torch-base}"
 }
+monitoring() { # monitoring NAME: a program of Debian's packages, alone
+  local base=debian:forky-slim
+  if have heterotrain/python-base; then base=heterotrain/python-base; fi
+  if ! have heterotrain/prometheus-base; then
+    docker build --quiet --tag heterotrain/prometheus-base - >/dev/null <<'DOCKERFILE'
+FROM debian:forky-slim
+RUN apt-get update -q && apt-get install -y -q --no-install-recommends prometheus prometheus-node-exporter && rm -rf /var/lib/apt/lists/*
+DOCKERFILE
+  fi
+  build "$1" - "$base" --target "$1" < hack/monitoring/Dockerfile
+}
 
 docker info >/dev/null 2>&1 || { echo "There is no Docker engine here; on Debian hack/cluster/start-docker.sh installs one." >&2; exit 1; }
 (( $# )) || set -- operator trainer examples
@@ -41,6 +56,7 @@ for image in "$@"; do
       mkdir -p .data/fashion-mnist
       cp --update "$data"/*.gz .data/fashion-mnist/
       build examples examples/Dockerfile "$repository/trainer:$tag" ;;
-    *) echo "There is no image $image; choose operator, trainer or examples." >&2; exit 2 ;;
+    prometheus | node-exporter) monitoring "$image" ;;
+    *) echo "There is no image $image; choose operator, trainer, examples, prometheus or node-exporter." >&2; exit 2 ;;
   esac
 done

@@ -7,4 +7,5 @@ python=${PYTHON:-.venv/bin/python}
 export PATH=${CLUSTER_CACHE:-$HOME/.cache/heterotrain-cluster}/bin:$PATH
 
 hack/install.sh
+hack/monitoring.sh images
 exec "$python" -m pytest "${@:-tests/e2e}"

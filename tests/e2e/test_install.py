@@ -10,23 +10,14 @@ from pathlib import Path
 import pytest
 
 from support.cluster import DEPLOYMENT, OPERATOR_NAMESPACE, Namespace, Operator, example, run
-
-CHART = Path(__file__).parents[2] / "charts" / "heterotrain-operator"
-RELEASE = (DEPLOYMENT, "--namespace", OPERATOR_NAMESPACE)  # the release and its Deployment have one name
+from support.release import RELEASE, install, kept_values
 
 
 @pytest.fixture
 def values(tmp_path: Path) -> Iterator[Path]:
     """The values of the release, which is installed with them again afterwards."""
-    file = tmp_path / "values.yaml"
-    file.write_text(run("helm", "get", "values", *RELEASE, "--output", "yaml"))
-    yield file
-    install(file)
-
-
-def install(values: Path, *options: str) -> None:
-    wait = ("--wait", "--timeout", "90s")
-    run("helm", "upgrade", "--install", RELEASE[0], str(CHART), *RELEASE[1:], "--values", str(values), *wait, *options)
+    with kept_values(tmp_path) as file:
+        yield file
 
 
 def test_the_chart_s_own_test_passes_and_leaves_nothing() -> None:
@@ -41,6 +32,9 @@ def test_an_operator_of_one_namespace_runs_its_jobs_with_a_role_and_leaves_other
 ) -> None:
     with elsewhere() as other:
         install(values, "--set", "scope=Namespace", "--set", f"watchNamespaces={{{namespace.name}}}")
+        # Helm takes the rule of the wider scope away last: the operator that it started may still have seen that.
+        Operator().kill()
+        Operator().wait_until_ready()
         for place in (namespace, other):
             place.apply(example("digits", args=["--epochs", "1"]))
         assert namespace.wait_until_over("digits", 90).condition("Succeeded")[0] == "True"

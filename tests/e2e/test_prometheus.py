@@ -1,0 +1,197 @@
+"""A real Prometheus over node_exporters and kubelets of four unequal nodes: what the chart's rule packs make of it.
+
+The tests go on from one another: two minutes of one cluster's life.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from support.cluster import DEPLOYMENT, OPERATOR_NAMESPACE, Document, Namespace, run
+from support.release import install, kept_values
+from support.rest_api import RestApi, account_token, cluster_role, forwarded, watching
+
+KUSTOMIZATION: Final = Path(__file__).parents[2] / "hack" / "monitoring"
+MONITORING: Final = Namespace("monitoring")
+CLUSTER_INFORMATION: Final = f"{OPERATOR_NAMESPACE}:{DEPLOYMENT}:cluster-information"
+
+CORES: Final = {"new": 1.6, "mid": 1.2, "old": 0.8, "tiny": 0.5}
+"""Of the node of each pool."""
+HOGGED: Final = "tiny"
+SCRAPE_SECONDS: Final = 5.0
+HOG: Final = "import time\nprint(time.time(), flush=True)\nwhile True: pass"
+
+
+@dataclass(frozen=True)
+class World:
+    """The cluster, and who looks at it."""
+
+    nodes: dict[str, str]
+    """Name of the node of each pool."""
+    namespace: Namespace
+    api: RestApi
+    """As somebody who may read everything."""
+    tenant: RestApi
+    """As somebody who may view one namespace."""
+    token: str
+    """The one of `api`."""
+    prometheus: str
+    rest: str
+    """Addresses."""
+
+    def wait(self, what: str, seconds: float, holds: Callable[[], Any]) -> Any:
+        return self.namespace.wait(what, seconds, holds)
+
+    def node_values(self, metric: str) -> dict[str, Any]:
+        """The present value for each pool that has one."""
+        found = self.api.latest(entity="node/*", metric=metric)
+        return {
+            pool: found[f"node/{node}"][metric]["value"] for pool, node in self.nodes.items() if f"node/{node}" in found
+        }
+
+    def query(self, query: str, **parameters: Any) -> list[Document]:
+        """What Prometheus itself says."""
+        path = "query_range" if parameters else "query"
+        answer = httpx.get(f"{self.prometheus}/api/v1/{path}", params={"query": query, **parameters}, trust_env=False)
+        result: list[Document] = answer.raise_for_status().json()["data"]["result"]
+        return result
+
+
+@pytest.fixture(scope="module")
+def world(shared_namespace: Namespace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with ExitStack() as stack:
+        nodes = stack.enter_context(unequal_nodes())
+        values = stack.enter_context(kept_values(tmp_path_factory.mktemp("release")))
+        stack.enter_context(monitoring())
+        install(values, "--set", "information.prometheus.url=http://prometheus.monitoring:9090")
+        MONITORING.kubectl("rollout", "status", "deployment/prometheus", "daemonset/node-exporter", "--timeout=60s")
+
+        reader, tenant = (account_token(shared_namespace, name) for name in ("reader", "tenant"))
+        stack.enter_context(cluster_role(shared_namespace, "reader", CLUSTER_INFORMATION))
+        account = f"--serviceaccount={shared_namespace.name}:tenant"
+        shared_namespace.kubectl("create", "rolebinding", "tenant", "--clusterrole=view", account)
+        rest = stack.enter_context(forwarded(OPERATOR_NAMESPACE, f"service/{DEPLOYMENT}", 80))
+        prometheus = stack.enter_context(forwarded("monitoring", "service/prometheus", 9090))
+        api, tenants = (stack.enter_context(RestApi(rest, token)) for token in (reader, tenant))
+        yield World(nodes, shared_namespace, api, tenants, reader, prometheus, rest)
+
+
+@contextmanager
+def unequal_nodes() -> Iterator[dict[str, str]]:
+    """The node of each pool, with its cores; afterwards with all of the machine's."""
+    selector = ("get", "nodes", "-o", "jsonpath={.items[0].metadata.name}", "-l")
+    nodes = {pool: run("kubectl", *selector, f"pool={pool}") for pool in CORES}
+    try:
+        for pool, node in nodes.items():
+            run("docker", "update", "--cpus", str(CORES[pool]), node)
+        yield nodes
+    finally:
+        for node in nodes.values():
+            run("docker", "update", "--cpus", str(os.cpu_count()), node)
+
+
+@contextmanager
+def monitoring() -> Iterator[None]:
+    """Prometheus and the node_exporters."""
+    run("kubectl", "apply", "-k", str(KUSTOMIZATION))
+    try:
+        yield
+    finally:
+        run("kubectl", "delete", "-k", str(KUSTOMIZATION), "--timeout=100s")
+
+
+def hog(node: str) -> Document:
+    """A pod that takes all that the node has."""
+    container = {
+        "name": "hog",
+        "image": "heterotrain/trainer:dev",
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["python3", "-c", HOG],
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    spec = {
+        "nodeSelector": {"kubernetes.io/hostname": node},
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "terminationGracePeriodSeconds": 0,
+        "containers": [container],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "hog"}, "spec": spec}
+
+
+def test_the_rest_api_asks_the_cluster_who_calls_and_what_they_may(world: World) -> None:
+    for token in (None, "no.token.ofthis.cluster"):
+        with RestApi(world.rest, token) as nobody:
+            assert nobody.status("/v1/latest") == 401
+    node = world.nodes["new"]
+    world.wait("the API server's word on the nodes", 60, lambda: world.api.latest(entity=f"node/{node}"))
+    assert world.api.status(f"/v1/entities/node/{node}") == 200
+    assert world.tenant.latest(entity="node/*") == {}
+    assert world.tenant.status(f"/v1/entities/node/{node}") == 403
+
+
+def test_the_packs_know_the_capability_of_each_node(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    def known() -> bool:
+        return world.node_values("node_contention").keys() == CORES.keys() == world.node_values("node_cpu_cores").keys()
+
+    started = time.monotonic()
+    world.wait("contention of every node", 120, known)
+    capability = world.node_values("node_capability_cores")
+    with capsys.disabled():
+        print(f"\nknown {time.monotonic() - started:.0f} s later: capability {rounded(capability)}", end=" ")
+    assert world.node_values("node_capacity_cores") == pytest.approx(CORES)
+    assert set(world.node_values("node_cpu_cores").values()) == {float(os.cpu_count() or 0)}, (
+        "node_exporter tells of the machine"
+    )
+    assert sorted(capability, key=capability.__getitem__, reverse=True) == list(CORES)
+
+
+def test_a_hog_on_one_node_is_told_within_three_refreshes(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    hogged = f"node/{world.nodes[HOGGED]}"
+    others = {f"node/{node}" for pool, node in world.nodes.items() if pool != HOGGED}
+    world.wait("calm nodes", 60, lambda: max(world.node_values("node_contention").values()) < 0.3)
+    service = (OPERATOR_NAMESPACE, f"service/{DEPLOYMENT}", 80)
+    with watching(*service, world.token, entity="node/*", metric="node_contended") as seen:
+        world.namespace.apply(hog(world.nodes[HOGGED]))
+        world.wait("the event", 150, lambda: [event for _, event in seen if event["entity"] == hogged])
+        contention = world.node_values("node_contention")
+        capability = world.node_values("node_capability_cores")
+        began = float(world.namespace.kubectl("logs", "hog").split()[0])
+        [(told, event)] = [(at, event) for at, event in seen if event["entity"] == hogged]
+        refresh = refresh_seconds(world, world.nodes[HOGGED], began, told)
+        with capsys.disabled():
+            print(
+                f"\ntold {told - began:.1f} s after the hog began; cAdvisor looked each {refresh:.1f} s at most;",
+                end=" ",
+            )
+            print(f"contention {rounded(contention)}", end=" ")
+        world.wait("what its pod uses", 60, lambda: world.tenant.latest(metric="pod_cpu_cores"))
+        assert list(world.tenant.latest()) == [f"pod/{world.namespace.name}/hog"]
+        world.namespace.kubectl("delete", "pod", "hog")
+        assert [event["value"] for _, event in seen if event["entity"] in others] == []
+    assert event.items() >= {"value": "HOT", "previous": "OK", "rule": "node-contended"}.items()
+    assert told - began <= 3 * max(refresh, SCRAPE_SECONDS)
+    assert contention[HOGGED] > 0.5
+    assert max(value for pool, value in contention.items() if pool != HOGGED) < 0.5
+    assert capability[HOGGED] < 0.5 * CORES[HOGGED]
+
+
+def refresh_seconds(world: World, node: str, began: float, told: float) -> float:
+    """The longest time between two looks of the node's cAdvisor, from the one before the hog to the last one."""
+    query = f'timestamp(container_cpu_usage_seconds_total{{id="/",node="{node}"}})'
+    [series] = world.query(query, start=began - 25, end=told, step=1)
+    looks = sorted({float(value) for _, value in series["values"]})
+    return max(later - earlier for earlier, later in itertools.pairwise(looks))
+
+
+def rounded(values: dict[str, float]) -> dict[str, float]:
+    return {name: round(value, 2) for name, value in values.items()}
