@@ -104,6 +104,7 @@ def killed_job(times: int, random: Random) -> dict[str, Any]:
                     raise SystemExit(f"kill {number}: version {expected} loads, the job took {expected_of(job)}")
                 behind.append(expected)
                 print(f"  kill {number + 1:>2}: goes on from version {expected} after {seconds[-1]:.1f} s", flush=True)
+            wait_until(job, partial(saved_since, job, times, checkpoints))  # else there is no model to save yet
             job.process.send_signal(signal.SIGINT)
             run = job.finish(timeout=120.0)
         report = run.report
