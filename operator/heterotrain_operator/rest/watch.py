@@ -88,10 +88,11 @@ class Watch:
                 yield chunk
                 await asyncio.sleep(0)
                 told = clock()
-            if clock() - told >= KEEP_ALIVE_SECONDS:
-                yield KEEP_ALIVE
-                told = clock()
-            await self._wait()
+            due = clock() + (self._query.interval if What.SAMPLES in self._query.what else RECHECK_SECONDS)
+            while not await self._woken(min(due, told + KEEP_ALIVE_SECONDS) - clock()) and clock() < due:
+                if clock() - told >= KEEP_ALIVE_SECONDS:
+                    yield KEEP_ALIVE
+                    told = clock()
 
     async def _check(self) -> None:
         try:
@@ -102,16 +103,15 @@ class Watch:
             raise RestError(Code.UNAVAILABLE, str(error)) from error
         self._sees = await self._here.sees()
 
-    async def _wait(self) -> None:
-        """Until there is an event, the next look at the values is due, or the server ends."""
+    async def _woken(self, seconds: float) -> bool:
+        """Wait so long at most; whether there is an event, or the server ends."""
         world = self._here.world
-        watched = What.SAMPLES in self._query.what
-        seconds = self._query.interval if watched else min(KEEP_ALIVE_SECONDS, RECHECK_SECONDS)
         waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(world.closing.wait())]
         if What.EVENTS in self._query.what:
             waits.append(asyncio.ensure_future(world.service.engine.events.wait(self._after)))
         try:
-            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(waits, timeout=max(0.0, seconds), return_when=asyncio.FIRST_COMPLETED)
+            return bool(done)
         finally:
             for wait in waits:
                 wait.cancel()

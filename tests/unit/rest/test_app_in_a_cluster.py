@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import httpx
@@ -63,9 +63,10 @@ class Cluster:
         now = virtual_seconds()
         self.world.service.push([Sample(Entity(entity), "x", now, value) for entity in ENTITIES])
 
-    def watch(self, *what: What) -> Watch:
+    def watch(self, *what: What, interval: float = 1.0, metric: Sequence[str] = ()) -> Watch:
         here = Context(self.app.state, Caller("ann"), "ann-token")
-        return Watch(here, WatchParameters(what=list(what)), {}, lambda entity: entity.namespace == "shop", 0)
+        query = WatchParameters(what=list(what), interval=interval, metric=list(metric))
+        return Watch(here, query, {}, lambda entity: entity.namespace == "shop", 0)
 
 
 def play(story: Callable[[Cluster], Awaitable[None]], *rights: Right) -> None:
@@ -241,6 +242,19 @@ def test_a_value_is_told_absent_when_the_newest_one_is_too_old() -> None:
         assert len(values) == 8
         quiet = [time for time, kind, _ in sent if kind == ": still here"]
         assert len(quiet) == 4
+
+    play(story, READ_SHOP)
+
+
+@pytest.mark.parametrize("interval", [1.0, 10.0, 60.0])
+@pytest.mark.parametrize("what", [What.EVENTS, What.SAMPLES])
+def test_a_quiet_stream_says_every_15_seconds_that_it_lives(what: What, interval: float) -> None:
+    async def story(cluster: Cluster) -> None:
+        loop = asyncio.get_running_loop()
+        for second in range(0, 100, 10):
+            loop.call_later(second + 0.5, cluster.put, 1.0)  # a value that stays is no news of it
+        sent = await told(cluster.watch(what, interval=interval, metric=["nothing"]), 100)
+        assert [round(time) for time, kind, _ in sent if kind == ": still here"] == [15, 30, 45, 60, 75, 90]
 
     play(story, READ_SHOP)
 
