@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+import hypothesis
 import schemathesis
 
 from support.info_server import TOKEN, InfoServer, info_server, processing, push_rule
@@ -43,6 +44,15 @@ RULES: Final = (
         emit="both",
     ),
 )
+
+
+def _aimless(observation: float, *, label: str = "") -> float:
+    return observation
+
+
+if "SCHEMATHESIS_HOOKS" in os.environ:  # this module is loaded by schemathesis
+    # It has Hypothesis (6.170) aim at answers of 2xx, and the climb ends long runs with an IndexError of its own.
+    hypothesis.target = _aimless
 
 
 @schemathesis.hook
