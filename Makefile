@@ -11,8 +11,8 @@ installed := $(venv)/.installed
 for_jobs := $(venv)/.installed-for-jobs
 jobs_extras := trainer,plots,examples
 all_extras := operator,$(jobs_extras),dev
-# A process of pytest a core, up to four: tests of real jobs and control planes have some processes of their own each.
-parallel := -n logical --maxprocesses 4 --dist worksteal
+# A process of pytest a core and one more, up to five: tests of real jobs and control planes wait half of their time.
+parallel := -n $(shell cores=$$(nproc); echo $$((cores < 4 ? cores + 1 : 5))) --dist worksteal
 
 .PHONY: help venv fmt lint types imports tree chart generate verify test test-gpu test-integration test-e2e \
   data demo lab bench cluster demo-cluster images install lock clean
