@@ -55,7 +55,9 @@ def test_example_trains_to_its_end(name: str, started: dict[str, Document], shar
     events = shared_namespace.wait("the end is an event too", 60, told)
     order = ["PodsCreated", "AllPodsReady", "Started", "Succeeded"]
     assert [e.split()[1] for e in events if e.split()[1] in order] == order
-    assert [e for e in events if e.startswith("Warning")] == ["Warning ModelNotDurable"]
+    # Three jobs share the machine: that a worker holds the others up may well be so.
+    warnings = [e for e in events if e.startswith("Warning") and e != "Warning Straggler"]
+    assert warnings == ["Warning ModelNotDurable"]
 
 
 def test_the_example_for_a_gpu_says_that_no_node_has_one(namespace: Namespace) -> None:
