@@ -27,8 +27,9 @@ def lone_grant(
         return None
     number = schedule_step(epoch, dataset_size, batch_size, 0) + index
     final = dataset_size - last
-    start, stop = (final, dataset_size) if index == rounds - 1 else (index * batch_size, (index + 1) * batch_size)
-    ranges = (SampleRange(epoch, start, stop if index == rounds - 1 else min(stop, final)),)
+    begun = index * batch_size
+    start, stop = (final, dataset_size) if index == rounds - 1 else (begun, min(begun + batch_size, final))
+    ranges = (SampleRange(epoch, start, stop),)
     return Grant(worker=0, iteration=number, version=number, ranges=ranges, micro_batch=micro_batch, plan_generation=0)
 
 

@@ -13,10 +13,10 @@ from rich.markdown import Markdown
 from heterotrain_api.contract import ExitCode
 from heterotrain_operator.commands.errors import CommandError
 from heterotrain_operator.local import compare as comparing
+from heterotrain_operator.local.job_folder import REPORT_FILE
 from heterotrain_operator.local.plots import NO_PLOTS, can_draw, draw_comparison
 from heterotrain_operator.text_file import TextError, read_text
 
-REPORT: Final = "report.json"
 MAX_REPORT_BYTES: Final = 256 * 2**20
 
 
@@ -49,7 +49,7 @@ def _names(folders: Sequence[Path]) -> list[str]:
 
 
 def _read(folder: Path) -> comparing.RunReport:
-    path = folder / REPORT
+    path = folder / REPORT_FILE
     try:
         return comparing.read_report(read_text(path, MAX_REPORT_BYTES))
     except TextError as error:

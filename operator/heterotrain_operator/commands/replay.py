@@ -11,16 +11,15 @@ from heterotrain_core.replay import replay
 from heterotrain_core.simulate_values import SimulationResult
 from heterotrain_operator.commands.errors import CommandError
 from heterotrain_operator.commands.synchronization import SynchronizationOptions
+from heterotrain_operator.local.job_folder import RECORDING_FILE
 from heterotrain_operator.text_file import TextError, read_text
 
-RECORDING: Final = Path("logs") / "recording.jsonl"
-"""In a report folder."""
 MAX_RECORDING_BYTES: Final = 2**30
 
 
 def read_terms(path: Path) -> tuple[Recording, ...]:
     """The terms of a recording, or of the one in a report folder; raises `CommandError`."""
-    file = path / RECORDING if path.is_dir() else path
+    file = path / RECORDING_FILE if path.is_dir() else path
     try:
         return read_recording(read_text(file, MAX_RECORDING_BYTES).splitlines(keepends=True))
     except OSError as error:

@@ -30,6 +30,7 @@ from heterotrain_operator.lab.processes import (
     wait_until,
 )
 from heterotrain_operator.lab.variants import Variant, ddp_shares, manifest, proportional_shares
+from heterotrain_operator.local.job_folder import REPORT_FILE
 
 START_SECONDS: Final = 180.0
 """Until all workers have done a step."""
@@ -155,7 +156,7 @@ def _run_job(lab: Lab, variant: Variant, task: Task) -> Mapping[str, Any]:
         task.folder / "run.log",
     )
     finished(program, START_SECONDS + seconds + END_SECONDS, good=(ExitCode.SUCCEEDED, ExitCode.STOPPED))
-    told: Mapping[str, Any] = json.loads((report / "report.json").read_text())
+    told: Mapping[str, Any] = json.loads((report / REPORT_FILE).read_text())
     return told
 
 

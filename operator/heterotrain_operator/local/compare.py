@@ -13,7 +13,7 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from heterotrain_operator.local.report import balance_speed_up, table
+from heterotrain_operator.local.report import balance_speed_up, pictures, table
 
 DOUBTFUL: Final = 0.25
 """By how much S_balance may miss what was asked for, in parts of it. On quiet machines it was 16 % off."""
@@ -181,7 +181,7 @@ def doubts(comparison: Comparison) -> Iterator[str]:
             )
 
 
-def markdown(comparison: Comparison, pictures: Sequence[str] = ()) -> str:
+def markdown(comparison: Comparison, plots: Sequence[str] = ()) -> str:
     """Return the comparison as a table, with the pictures beneath it."""
     names = sorted({name for row in comparison.rows for name in row.reported})
     base = comparison.rows[0].name
@@ -203,8 +203,8 @@ def markdown(comparison: Comparison, pictures: Sequence[str] = ()) -> str:
     lines += table(columns, [(name, *cells) for name, cells in figures])
     if found := list(doubts(comparison)):
         lines += ["", *(f"- {doubt}" for doubt in found)]
-    if pictures:
-        lines += ["", "## Plots", "", *(f"![{name.removesuffix('.png')}]({name})" for name in pictures)]
+    if plots:
+        lines += ["", "## Plots", "", *pictures(plots)]
     return "\n".join([*lines, ""])
 
 

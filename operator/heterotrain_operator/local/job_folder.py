@@ -21,7 +21,9 @@ OPERATOR: Final = "operator"
 CERTIFICATE_LIFETIME: Final = timedelta(days=30)
 PICTURES: Final = ("throughput.png", "shares.png", "reported.png")
 DECISIONS_FILE: Final = "decisions.jsonl"
-_REPORT_FILES: Final = ("report.json", "report.md", DECISIONS_FILE, MODEL_FILE, MODEL_MANIFEST_FILE, *PICTURES)
+REPORT_FILE: Final = "report.json"
+RECORDING_FILE: Final = Path("logs") / "recording.jsonl"
+_REPORT_FILES: Final = (REPORT_FILE, "report.md", DECISIONS_FILE, MODEL_FILE, MODEL_MANIFEST_FILE, *PICTURES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class JobFolder:
     @property
     def recording(self) -> Path:
         """What the coordinator's policy was told, if asked for."""
-        return self.report / "logs" / "recording.jsonl"
+        return self.report / RECORDING_FILE
 
     def prepare(self, document: Mapping[str, Any]) -> None:
         """Clear what an earlier job of this name left, and write the manifest.

@@ -228,8 +228,7 @@ def markdown(report: Mapping[str, Any], plots: Sequence[str], without: str = "")
     if rows:
         parts += ["", "## Workers", "", *table(columns, rows)]
     if plots or without:
-        pictures = [f"![{name.removesuffix('.png')}]({name})" for name in plots]
-        parts += ["", "## Plots", "", *(pictures or [without])]
+        parts += ["", "## Plots", "", *(pictures(plots) or [without])]
     if report["events"]:
         cells = [(f"{event['seconds']:.1f}", event["reason"], event["message"]) for event in report["events"]]
         parts += ["", "## Events", "", *table(("seconds", "reason", "message"), cells)]
@@ -248,6 +247,11 @@ def _worker_cells(worker: Mapping[str, Any]) -> tuple[str, ...]:
         f"{worker['step_seconds'] * 1e3:.1f}",
         worker["device"],
     )
+
+
+def pictures(names: Sequence[str]) -> list[str]:
+    """Return the lines of Markdown that show the picture files of these names."""
+    return [f"![{name.removesuffix('.png')}]({name})" for name in names]
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
