@@ -14,6 +14,7 @@ from heterotrain.alone import AloneEngine
 from heterotrain.engine import Engine
 from heterotrain.errors import UsageError
 from heterotrain.exits import ExitWatch, first_line
+from heterotrain.lean import spare_compiler
 from heterotrain.leaving import LeaveWatch
 from heterotrain.memory import is_out_of_memory
 from heterotrain.metrics import can_serve, start_metrics
@@ -51,6 +52,7 @@ def join(*, batch_size: int | None = None, seed: int | None = None) -> Session:
     global _present  # noqa: PLW0603 - one session per process
     if _present is not None and not _present.closed:
         raise UsageError("heterotrain.join was called before; a process has one session, close it first")
+    spare_compiler()
     settings = read_settings(os.environ)
     device = choose_device(settings)
     if settings.job is None:

@@ -14,6 +14,7 @@ from typing import NoReturn
 import torch
 
 from heterotrain.checkpoint.disk import Disk
+from heterotrain.lean import spare_compiler
 from heterotrain.metrics import can_serve, start_metrics
 from heterotrain.ps.checkpointing import Checkpoints, Job
 from heterotrain.ps.export import Exporter
@@ -70,7 +71,7 @@ async def serve(settings: Settings, announce: Callable[[int, int], None], ended:
         await control.start()
         stop_metrics = start()
         announce(port, split_address(tensors.address)[1])
-        # The first optimizer that is made loads a large part of torch: now, rather than when the first worker waits.
+        # What the first optimizer still loads of torch is loaded now, rather than when the first worker waits.
         commands.submit(decode_group, "SGD", "{}")
         try:
             await ended.wait()
@@ -113,6 +114,7 @@ def main() -> int:
     except SettingsError as error:
         sys.stderr.write(f"{error}\n")
         return ExitCode.INVALID
+    spare_compiler()
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
     try:

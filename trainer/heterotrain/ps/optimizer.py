@@ -17,6 +17,7 @@ from typing import Final, TypeAlias
 
 import torch
 
+from heterotrain.lean import step_plainly
 from heterotrain.tensors import elements
 
 Hyperparameter: TypeAlias = bool | int | float | tuple[float, ...] | None
@@ -111,7 +112,7 @@ def state_bytes_per_element(name: str, values: Mapping[str, Hyperparameter], dty
     parameter = torch.nn.Parameter(torch.zeros(3, dtype=dtype))
     optimizer = check_optimizer(name)([parameter], **dict(values))
     parameter.grad = torch.zeros_like(parameter)
-    optimizer.step()
+    step_plainly(optimizer)
     kept = optimizer.state[parameter].values()
     return sum(t.element_size() for t in kept if isinstance(t, torch.Tensor) and t.numel() == parameter.numel())
 
@@ -217,7 +218,7 @@ class ShardOptimizer:
         for slot, parameter, gradient in zip(self._slots, self._parameters, self._gradients, strict=True):
             parameter.grad = None if slot.tensor in absent else gradient
         for optimizer in self._optimizers:
-            optimizer.step()
+            step_plainly(optimizer)
 
 
 def _view(arena: torch.Tensor, slot: Slot) -> torch.Tensor:
