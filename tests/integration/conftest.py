@@ -16,6 +16,7 @@ from heterotrain_operator.rest import cluster_access
 from support.api_proxy import ApiProxy, api_proxy
 from support.control_plane import OPERATOR, ControlPlane, Namespace, control_plane, rules_of
 from support.operator_process import OperatorProcess
+from support.zygote import OF_THE_OPERATOR, Zygote
 
 _numbers = itertools.count(1)
 NAMESPACED = (*RULES, *door.RULES)
@@ -101,9 +102,17 @@ def proxy(plane: ControlPlane) -> Iterator[ApiProxy]:
         yield found
 
 
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    """What operators are forked from."""
+    made = Zygote(OF_THE_OPERATOR)
+    yield made
+    made.close()
+
+
 @pytest.fixture
 def start_operator(
-    proxy: ApiProxy, namespace: Namespace, tmp_path: Path, request: pytest.FixtureRequest
+    zygote: Zygote, proxy: ApiProxy, namespace: Namespace, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[Callable[..., OperatorProcess]]:
     """Start operators for the test's namespace; at the end they are stopped, and no log may tell of an error."""
     started: list[OperatorProcess] = []
@@ -112,7 +121,7 @@ def start_operator(
     def start(*, allow: tuple[str, ...] = (), cluster: bool = False, **settings: object) -> OperatorProcess:
         folder = tmp_path / f"operator-{len(started)}"
         allowed.extend(allow)
-        started.append(OperatorProcess(folder, proxy.url, None if cluster else namespace.name, **settings))
+        started.append(OperatorProcess(zygote, folder, proxy.url, None if cluster else namespace.name, **settings))
         return started[-1]
 
     yield start

@@ -1,38 +1,36 @@
-"""The operator as it runs in production: a process of ``kopf run``."""
+"""The operator as it runs in production: a process of ``kopf run``, forked from one that has loaded its libraries."""
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import httpx
 
 from support.control_plane import OPERATOR, free_port, write_kubeconfig
+from support.zygote import Zygote
 
 
 class OperatorProcess:
     """Started at once; `kill` and `stop` may be called again."""
 
-    def __init__(self, folder: Path, server: str, namespace: str | None, **settings: object) -> None:
+    def __init__(self, zygote: Zygote, folder: Path, server: str, namespace: str | None, **settings: object) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.log = folder / "operator.log"
         self.liveness = f"http://127.0.0.1:{free_port()}/healthz"
         self.metrics_port = free_port()
         kubeconfig = write_kubeconfig(folder / "operator.yaml", server, OPERATOR)
         given = {"trainer_image": "heterotrain/trainer:test", "metrics_port": self.metrics_port, **settings}
         env = {key: value for key, value in os.environ.items() if not key.startswith(("KUBERNETES_", "KOPF_"))}
-        env |= {"KUBECONFIG": str(kubeconfig), "PYTHONUNBUFFERED": "1"}
+        env |= {"KUBECONFIG": str(kubeconfig)}
         env |= {f"HETEROTRAIN_OPERATOR_{key.upper()}": str(value) for key, value in given.items()}
         scope = ["--all-namespaces"] if namespace is None else []
         if namespace is not None:
             env["KOPF_RUN_NAMESPACES"] = namespace
-        command = [sys.executable, "-m", "kopf", "run", "--standalone", f"--liveness={self.liveness}", *scope]
+        command = ["-m", "kopf", "run", "--standalone", f"--liveness={self.liveness}", *scope]
         command += ["-m", "heterotrain_operator.handlers"]
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=env)
+        self.process = zygote.start(command, env, folder, "operator")
+        self.log = self.process.stderr
 
     def kill(self) -> None:
         """As a node that goes away: no chance to clean up."""
@@ -42,11 +40,8 @@ class OperatorProcess:
     def stop(self) -> None:
         """As Kubernetes stops a pod."""
         if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(15)
-            except subprocess.TimeoutExpired:
-                self.kill()
+            self.process.kill(signal.SIGTERM)
+            self.process.wait(15)
 
     def alive(self) -> int:
         """The status of the liveness probe; 0: no answer."""

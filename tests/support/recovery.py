@@ -13,14 +13,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import yaml
 
+from support.zygote import Process, Zygote
+
 FAULTS = Path(__file__).parent / "faults"
+FORKED_RUN = Path(__file__).parent / "scripts" / "forked_run.py"
 ROUNDS = 60
 SAMPLES = 160
 BATCH = 8
+SECONDS_TO_END = 60.0
 SCRIPT = """
 import os, time
 import torch
@@ -115,11 +119,46 @@ def write_job(folder: Path, *, servers: int = 2, script: str = SCRIPT, **spec: A
     return path
 
 
+class Runner(Protocol):
+    """The part of `subprocess.Popen` that is used of the process of ``heterotrain run``."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, sig: int) -> None: ...
+    def kill(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class ForkedRunner:
+    """A runner that a zygote forked, used as one that was started."""
+
+    process: Process
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def poll(self) -> int | None:
+        return self.process.poll()
+
+    def wait(self, timeout: float | None = None) -> int:
+        return self.process.wait(SECONDS_TO_END if timeout is None else timeout)
+
+    def send_signal(self, sig: int) -> None:
+        self.process.kill(sig)
+
+    def kill(self) -> None:
+        self.process.kill()
+
+
 @dataclass
 class Job:
     """A job that runs in `folder`."""
 
-    process: subprocess.Popen[bytes]
+    process: Runner
     folder: Path
 
     @property
@@ -140,17 +179,25 @@ class Job:
 
     def finish(self, recovered: float | None = None, timeout: float = 200.0) -> Run:
         """Wait for the end."""
-        self.process.wait(timeout)
+        code = self.process.wait(timeout)
         killed = self.folder / "killed"
         killed_at = killed.stat().st_mtime if killed.exists() else None
-        return Run(self.process.returncode, self.output, self.folder, recovered, killed_at)
+        return Run(code, self.output, self.folder, recovered, killed_at)
 
 
 @contextmanager
 def start_job(
-    folder: Path, *arguments: str, fault: str = "", fault_signal: str = "SIGKILL", pause: float = 0.0
+    folder: Path,
+    *arguments: str,
+    fault: str = "",
+    fault_signal: str = "SIGKILL",
+    pause: float = 0.0,
+    zygote: Zygote | None = None,
 ) -> Iterator[Job]:
-    """Run the job in `folder`; with `fault` (see `faults.sitecustomize`) a process dies, or worse, on the way."""
+    """Run the job in `folder`; with `fault` (see `faults.sitecustomize`) a process dies, or worse, on the way.
+
+    With `zygote` all processes are forked (`scripts.forked_run`) rather than started.
+    """
     environment: Mapping[str, str] = {
         **os.environ,
         "HETEROTRAIN_HOME": str(folder / "home"),
@@ -168,19 +215,24 @@ def start_job(
     }
     command = "import sys; from heterotrain_operator import cli; cli.main(sys.argv[1:])"
     words = ["run", "job.yaml", "--plain", "--report", "out", "--log-samples", *arguments]
-    with (folder / "output").open("w") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-c", command, *words],
-            cwd=folder,
-            env=environment,
-            stdout=output,
-            stderr=subprocess.STDOUT,
+    if zygote is not None:
+        process: Runner = ForkedRunner(
+            zygote.start([str(FORKED_RUN), str(folder), *words], environment, folder, "forked")
         )
-        try:
-            yield Job(process, folder)
-        finally:
-            process.kill()
-            process.wait()
+    else:
+        with (folder / "output").open("w") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-c", command, *words],
+                cwd=folder,
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+    try:
+        yield Job(process, folder)
+    finally:
+        process.kill()
+        process.wait()
 
 
 def run_job(
@@ -191,20 +243,19 @@ def run_job(
     stopped_seconds: float | None = None,
     pause: float = 0.0,
     timeout: float = 200.0,
+    zygote: Zygote | None = None,
 ) -> Run:
     """Run the job in `folder` to its end.
 
     `told`: the process of `fault` dies by SIGTERM. `stopped_seconds`: it does not die, but stands still for so long.
     """
     number = "SIGTERM" if told else "SIGKILL" if stopped_seconds is None else "SIGSTOP"
-    with start_job(folder, *arguments, fault=fault, fault_signal=number, pause=pause) as job:
+    with start_job(folder, *arguments, fault=fault, fault_signal=number, pause=pause, zygote=zygote) as job:
         recovered = _wait(job.process, folder, folder / "killed", timeout, stopped_seconds)
         return job.finish(recovered)
 
 
-def _wait(
-    process: subprocess.Popen[bytes], folder: Path, killed: Path, timeout: float, stopped_seconds: float | None
-) -> float | None:
+def _wait(process: Runner, folder: Path, killed: Path, timeout: float, stopped_seconds: float | None) -> float | None:
     """Wait for the end; returns the time from the kill to the first round after it."""
     until = time.monotonic() + timeout
     size_before, recovered = 0, None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import itertools
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +18,9 @@ from support.fake_coordinator import FakeCoordinator, serve
 from support.play import run, until_complete
 
 WORKERS = ("cpu-0", "cpu-1", "cpu-2")
-_hosts = itertools.count(2)
+_process = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_hosts = (f"127.{9 + _process}.0.{number}" for number in itertools.count(2))
+"""An address for each job: processes of pytest run tests side by side."""
 
 
 def training(version: int) -> control_pb2.JobState:
@@ -56,7 +59,7 @@ class Running:
         self, credentials: Credentials, job_uid: str, say: Callable[[int], control_pb2.JobState] = training
     ) -> None:
         self._say = say
-        self.host = f"127.9.0.{next(_hosts)}"
+        self.host = next(_hosts)
         self.coordinator: FakeCoordinator | None = None
         self._credentials, self._uid = credentials, job_uid
         self._loop = asyncio.new_event_loop()

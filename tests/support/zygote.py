@@ -1,12 +1,14 @@
-"""Starts processes of a job in milliseconds: forked from one that has loaded PyTorch and gRPC already.
+"""Starts processes in milliseconds: forked from one that has loaded already what takes them seconds to load.
 
-Run as a script it obeys one JSON object a line on standard input; the `Zygote` class is its other end. The forked
-processes are ordinary ones: own environment, own standard streams (files), an interpreter that ends as usual.
+Run as a script, with the names of the modules to load, it obeys one JSON object a line on standard input; the `Zygote`
+class is its other end. The forked processes are ordinary ones: own environment, own standard streams (files), an
+interpreter that ends as usual.
 """
 
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
 import runpy
@@ -19,6 +21,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+OF_A_JOB = (
+    "torch",
+    "heterotrain.coordinator.coordinator",
+    "heterotrain.job",
+    "heterotrain.joining",
+    "heterotrain.ps.service",
+)
+OF_THE_OPERATOR = ("kopf.cli", "heterotrain_operator.running")
+"""Not its handlers: each process registers its own."""
+READ_THE_ENVIRONMENT = ("kubernetes.config.kube_config", "kubernetes.aio.config.kube_config")
+"""When they are loaded: where the kubeconfig is."""
 ONE_THREAD_AND_FORKS = {"OMP_NUM_THREADS": "1", "GRPC_ENABLE_FORK_SUPPORT": "false"}
 """Read when PyTorch and gRPC are loaded, which is before `heterotrain.join` could set the latter itself."""
 
@@ -50,11 +63,11 @@ class Process:
 
 
 class Zygote:
-    """The process that others are forked from."""
+    """The process that others are forked from, with `modules` loaded."""
 
-    def __init__(self) -> None:
+    def __init__(self, modules: Sequence[str] = OF_A_JOB) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            [sys.executable, __file__, *modules], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env=os.environ | ONE_THREAD_AND_FORKS,
         )  # fmt: skip
 
@@ -95,6 +108,9 @@ def _become(order: dict[str, Any]) -> None:
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     os.environ.clear()
     os.environ.update(order["env"])
+    for module in READ_THE_ENVIRONMENT:
+        if module in sys.modules:
+            importlib.reload(sys.modules[module])
     argv = order["argv"]
     if argv[0] == "-m":
         sys.argv = argv[1:]
@@ -105,14 +121,8 @@ def _become(order: dict[str, Any]) -> None:
 
 
 def _main() -> None:
-    import torch
-
-    import heterotrain.coordinator.coordinator
-    import heterotrain.job
-    import heterotrain.joining
-    import heterotrain.ps.service  # noqa: F401
-
-    torch.optim.SGD([torch.zeros(1)])  # loads as much again as PyTorch itself
+    for module in sys.argv[1:]:
+        importlib.import_module(module)
     gc.collect()
     gc.freeze()  # forked processes neither copy nor, at their end, collect what is loaded here
     for line in iter(sys.stdin.readline, ""):

@@ -1,4 +1,7 @@
-"""Real jobs that lose a process at a set place, and jobs in two parts: they end as those that lose nothing."""
+"""Real jobs that lose a process at a set place, and jobs in two parts: they end as those that lose nothing.
+
+One that loses a shard is started as users start it; the processes of the others are forked.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,17 @@ from safetensors.torch import load_file
 
 from heterotrain.checkpoint.folder import find
 from support.recovery import ROUNDS, Run, run_job, write_job
+from support.zygote import Zygote
 
 pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="session")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def whole(tmp_path_factory: pytest.TempPathFactory, zygote: Zygote) -> Run:
     """The same job without a loss."""
     folder = tmp_path_factory.mktemp("whole")
     write_job(folder)
-    run = run_job(folder)
+    run = run_job(folder, zygote=zygote)
     assert run.code == 0, run.output
     return run
 
@@ -55,9 +59,9 @@ def assert_same(run: Run, whole: Run) -> None:
     ["ps-1:push:33", "ps-0:commit:33", "ps-0:checkpoint:30", "ps-0:coordinator:33"],
     ids=["a shard at a push", "shard 0 at a commit", "shard 0 at a checkpoint", "the coordinator"],
 )
-def test_a_lost_process_changes_nothing_but_the_time(tmp_path: Path, fault: str, whole: Run) -> None:
+def test_a_lost_process_changes_nothing_but_the_time(tmp_path: Path, fault: str, whole: Run, zygote: Zygote) -> None:
     write_job(tmp_path)
-    run = run_job(tmp_path, fault=fault)
+    run = run_job(tmp_path, fault=fault, zygote=None if fault.startswith("ps-1") else zygote)
     assert (tmp_path / "killed").exists(), run.output
     assert_same(run, whole)
     assert run.samples == whole.samples
@@ -71,9 +75,11 @@ def test_a_lost_process_changes_nothing_but_the_time(tmp_path: Path, fault: str,
 @pytest.mark.parametrize(
     ("fault", "most_lost"), [("ps-0:coordinator:33", 1), ("ps-1:push:33", 14)], ids=["the coordinator", "a shard"]
 )
-def test_what_is_told_to_end_leaves_nothing_half_done(tmp_path: Path, fault: str, most_lost: int, whole: Run) -> None:
+def test_what_is_told_to_end_leaves_nothing_half_done(
+    tmp_path: Path, fault: str, most_lost: int, whole: Run, zygote: Zygote
+) -> None:
     write_job(tmp_path)
-    run = run_job(tmp_path, fault=fault, told=True, pause=0.02)
+    run = run_job(tmp_path, fault=fault, told=True, pause=0.02, zygote=zygote)
     assert (tmp_path / "killed").exists(), run.output
     assert_same(run, whole)
     report = run.report
@@ -81,18 +87,18 @@ def test_what_is_told_to_end_leaves_nothing_half_done(tmp_path: Path, fault: str
     assert (report["restores"], report["rounds_lost"] <= most_lost) == (1, True), report["rounds_lost"]
 
 
-def test_half_and_half_on_another_number_of_servers_is_the_whole(tmp_path: Path, whole: Run) -> None:
+def test_half_and_half_on_another_number_of_servers_is_the_whole(tmp_path: Path, whole: Run, zygote: Zygote) -> None:
     write_job(tmp_path / "first", stop={"rounds": ROUNDS // 2})
-    first = run_job(tmp_path / "first")
+    first = run_job(tmp_path / "first", zygote=zygote)
     write_job(tmp_path / "second", servers=3)
-    second = run_job(tmp_path / "second", "--resume", str(tmp_path / "first" / "out" / "checkpoints"))
+    second = run_job(tmp_path / "second", "--resume", str(tmp_path / "first" / "out" / "checkpoints"), zygote=zygote)
     assert_same(second, whole)
     assert {**first.samples, **second.samples} == whole.samples
     assert len(first.samples) == len(second.samples) == ROUNDS // 2
 
 
-def test_a_job_that_may_not_go_back_fails_by_name(tmp_path: Path) -> None:
+def test_a_job_that_may_not_go_back_fails_by_name(tmp_path: Path, zygote: Zygote) -> None:
     write_job(tmp_path, runPolicy={"backoffLimit": 0})
-    run = run_job(tmp_path, fault="ps-1:commit:13")
+    run = run_job(tmp_path, fault="ps-1:commit:13", zygote=zygote)
     assert run.code == 1
     assert "parameter server ps-1 was killed by SIGKILL" in run.output

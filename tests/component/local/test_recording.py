@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from support.recovery import run_job, write_job
+from support.zygote import Zygote
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -24,9 +25,9 @@ def simulate(*options: str) -> dict[str, Any]:
     return result
 
 
-def test_a_recorded_job_is_told_again_and_simulated_in_another_mode(tmp_path: Path) -> None:
+def test_a_recorded_job_is_told_again_and_simulated_in_another_mode(tmp_path: Path, zygote: Zygote) -> None:
     write_job(tmp_path, synchronization={"mode": "SSP", "stalenessBound": 2})
-    run = run_job(tmp_path, "--record")
+    run = run_job(tmp_path, "--record", zygote=zygote)
     assert run.code == 0, run.output
     report, again = run.report, simulate("--replay", str(tmp_path / "out"))
     assert (again["mode"], again["rounds"], again["samples"]) == ("replay of SSP", report["rounds"], report["samples"])

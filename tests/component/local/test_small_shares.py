@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.recovery import SCRIPT, Run, run_job, write_job
+from support.zygote import Zygote
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -29,17 +30,17 @@ def assert_whole(run: Run) -> None:
 
 
 @pytest.mark.parametrize("mode", ["BSP", "ASP", "Delay"])
-def test_a_share_of_one_and_a_rest_of_one_are_never_handed_out(tmp_path: Path, mode: str) -> None:
+def test_a_share_of_one_and_a_rest_of_one_are_never_handed_out(tmp_path: Path, zygote: Zygote, mode: str) -> None:
     workers = [{"name": name, "batch": {"initial": n}} for name, n in (("big", 5), ("middle", 2), ("small", 1))]
     write_job(tmp_path, script=ODD, workers=workers, synchronization={"mode": mode})
-    run = run_job(tmp_path)
+    run = run_job(tmp_path, zygote=zygote)
     assert_whole(run)
     assert "plan 2: no share is below 2 samples, which BatchNorm needs at once" in run.coordinator_log
 
 
-def test_more_workers_than_pairs_of_samples_is_said_and_trained(tmp_path: Path) -> None:
+def test_more_workers_than_pairs_of_samples_is_said_and_trained(tmp_path: Path, zygote: Zygote) -> None:
     workers = [{"name": "many", "replicas": 3}]
     write_job(tmp_path, script=ODD.replace("batch_size=8", "batch_size=4"), workers=workers, globalBatchSize=4)
-    run = run_job(tmp_path)
+    run = run_job(tmp_path, zygote=zygote)
     assert_whole(run)
     assert "some workers go without in some rounds; take a larger globalBatchSize" in run.coordinator_log
