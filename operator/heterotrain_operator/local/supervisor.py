@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 import psutil
 
@@ -47,10 +47,33 @@ class Command:
     """Of the process and all that it starts; more than this, and it is killed."""
 
 
+class Spawned(Protocol):
+    """A process that leads a session of its own."""
+
+    @property
+    def pid(self) -> int:
+        """Also that of its group."""
+        ...
+
+    async def wait(self) -> int:
+        """Exit code, once it has ended; negative: the signal."""
+        ...
+
+
+async def spawn(command: Command) -> Spawned:
+    """Start the process, which the kernel will kill with this one."""
+    with command.log.open("ab") as log:
+        return await asyncio.create_subprocess_exec(
+            *_STANDALONE, launcher.__file__, str(os.getpid()), *command.arguments,
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            cwd=command.folder, env=dict(command.environment), start_new_session=True,
+        )  # fmt: skip
+
+
 class _Process:
     """A process that was started; one task waits for its end."""
 
-    def __init__(self, command: Command, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, command: Command, process: Spawned) -> None:
         self.command = command
         self.process = process
         self.told = False
@@ -111,13 +134,7 @@ class Supervisor:
 
     async def start(self, command: Command) -> None:
         """Start a process; its end shows in `exits`, also if the command cannot be found."""
-        with command.log.open("ab") as log:
-            process = await asyncio.create_subprocess_exec(
-                *_STANDALONE, launcher.__file__, str(os.getpid()), *command.arguments,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                cwd=command.folder, env=dict(command.environment), start_new_session=True,
-            )  # fmt: skip
-        started = _Process(command, process)
+        started = _Process(command, await spawn(command))
         self._processes[command.name] = started
         self._tell_guard("+", started.group)
         started.waiter = asyncio.create_task(self._wait_for(started))

@@ -41,6 +41,7 @@ class Starter:
         """In place of `supervisor.spawn`; programs other than Python, and what has a limit of memory, are started."""
         if command.arguments[0] != sys.executable or command.memory_limit_bytes is not None:
             return await _spawn(command)
+        command.log.touch()  # the runner reads it from now on
         order = {
             "argv": command.arguments, "env": dict(command.environment), "folder": str(command.folder),
             "log": str(command.log),
