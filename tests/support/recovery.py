@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -185,6 +185,14 @@ class Job:
         return Run(code, self.output, self.folder, recovered, killed_at)
 
 
+def fork_run(zygote: Zygote, folder: Path, words: Sequence[str], environment: Mapping[str, str]) -> ForkedRunner:
+    """``heterotrain`` with these words in `folder`, forked as its job's processes are (`scripts.forked_run`).
+
+    What it says is in the file ``output`` there.
+    """
+    return ForkedRunner(zygote.start([str(FORKED_RUN), str(folder), *words], environment, folder, "forked"))
+
+
 @contextmanager
 def start_job(
     folder: Path,
@@ -196,7 +204,7 @@ def start_job(
 ) -> Iterator[Job]:
     """Run the job in `folder`; with `fault` (see `faults.sitecustomize`) a process dies, or worse, on the way.
 
-    With `zygote` all processes are forked (`scripts.forked_run`) rather than started.
+    With `zygote` all processes are forked rather than started.
     """
     environment: Mapping[str, str] = {
         **os.environ,
@@ -216,9 +224,7 @@ def start_job(
     command = "import sys; from heterotrain_operator import cli; cli.main(sys.argv[1:])"
     words = ["run", "job.yaml", "--plain", "--report", "out", "--log-samples", *arguments]
     if zygote is not None:
-        process: Runner = ForkedRunner(
-            zygote.start([str(FORKED_RUN), str(folder), *words], environment, folder, "forked")
-        )
+        process: Runner = fork_run(zygote, folder, words, environment)
     else:
         with (folder / "output").open("w") as output:
             process = subprocess.Popen(

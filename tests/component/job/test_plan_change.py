@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +16,9 @@ import yaml
 from heterotrain_api.contract import Env
 from heterotrain_rpc.control_pb2 import Plan, PlanShare, PlanVerdict
 from heterotrain_rpc.control_pb2_grpc import CoordinatorStub
-from support.local_jobs import heterotrain, start
+from support.local_jobs import heterotrain
 from support.real_job import SECONDS, RealJob
+from support.recovery import fork_run
 from support.watching import Rounds, control, read_sample_logs, state_now, state_when
 from support.zygote import Zygote, until
 
@@ -124,11 +127,12 @@ def test_plans_are_in_force_at_one_round_for_all_workers(zygote: Zygote, tmp_pat
     check_rounds(*read_sample_logs(logs), epochs=epochs, in_force=in_force)
 
 
-def test_shares_are_changed_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GATES", str(tmp_path))
-    monkeypatch.setenv("EPOCHS", "2")
+def test_shares_are_changed_from_the_command_line(zygote: Zygote, tmp_path: Path) -> None:
+    write_job(tmp_path)
+    own = {"HETEROTRAIN_HOME": str(tmp_path / "home"), "GATES": str(tmp_path), "EPOCHS": "2"}
     logs = {name: tmp_path / "out" / "logs" / f"{name}.samples" for name in SHARES}
-    process = start(tmp_path, "run", str(write_job(tmp_path)), "--report", "out", "--log-samples", "--plain", real=True)
+    words = ["run", "job.yaml", "--report", "out", "--log-samples", "--plain"]
+    process = fork_run(zygote, tmp_path, words, {**os.environ, **own})
     try:
         until(lambda: held_in_first_epoch(logs) or process.poll(), 3 * SECONDS, lambda: "training does not begin")
         code, output = heterotrain(tmp_path, "plan", "set", "gated", "a-0=13", real=True)
@@ -143,11 +147,10 @@ def test_shares_are_changed_from_the_command_line(tmp_path: Path, monkeypatch: p
         assert [w["share_wanted"] for w in state["workers"]] == [6, 8, 10]
         for epoch in range(2):
             (tmp_path / str(epoch)).touch()
-        output, _ = process.communicate(timeout=SECONDS)
+        assert process.wait(SECONDS) == 0, (tmp_path / "output").read_text()
     finally:
-        process.terminate()
-        process.communicate(timeout=SECONDS)
-    assert process.returncode == 0, output
+        process.send_signal(signal.SIGTERM)
+        process.wait(SECONDS)
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert [(w["name"], w["share"]) for w in report["workers"]] == [("a-0", 6), ("b-0", 8), ("c-0", 10)]
     in_force = InForce()
@@ -159,7 +162,7 @@ def held_in_first_epoch(logs: Mapping[str, Path]) -> bool:
     return all(path.exists() and len(path.read_text().splitlines()) == GATED_ROUND for path in logs.values())
 
 
-def write_job(folder: Path) -> Path:
+def write_job(folder: Path) -> None:
     document: dict[str, Any] = {
         "apiVersion": "heterotrain.io/v1alpha1",
         "kind": "HeteroTrainJob",
@@ -176,6 +179,4 @@ def write_job(folder: Path) -> Path:
             ],
         },
     }
-    path = folder / "job.yaml"
-    path.write_text(yaml.safe_dump(document))
-    return path
+    (folder / "job.yaml").write_text(yaml.safe_dump(document))
