@@ -6,24 +6,33 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
 from support.info_server import COMMAND, TOKEN, InfoServer, chain, eventually, info_server, processing, push_rule
+from support.zygote import Zygote
+
+FORKED_COMMAND = Path(__file__).parents[2] / "support" / "scripts" / "forked_command.py"
+
+pytestmark = pytest.mark.timeout(240)  # the first to fork waits until PyTorch is loaded
 
 
-def refused(folder: Path, *arguments: str, home: Path | None = None) -> str:
-    """The output of a command that must be refused as a wrong input."""
-    done = subprocess.run(
-        [*COMMAND, "info", "serve", "--port", "0", *arguments],
-        capture_output=True, text=True, timeout=30, cwd=folder, check=False,
-        env={"HETEROTRAIN_HOME": str(home or folder)},
-    )  # fmt: skip
-    assert done.returncode == 2, done
-    assert "Traceback" not in done.stderr
-    return done.stderr
+@pytest.fixture
+def refused(tmp_path: Path, zygote: Zygote) -> Callable[..., str]:
+    """Runs a command that must be refused as a wrong input, in `tmp_path`; returns what it says."""
+
+    def run(*arguments: str, home: Path = tmp_path) -> str:
+        argv = [str(FORKED_COMMAND), str(tmp_path), "info", "serve", "--port", "0", *arguments]
+        process = zygote.start(argv, {"HETEROTRAIN_HOME": str(home)}, tmp_path, "refused")
+        assert process.wait(30) == 2, process.stderr.read_text()
+        said = process.stderr.read_text()
+        assert "Traceback" not in said
+        return said
+
+    return run
 
 
 def write(folder: Path, *documents: object, name: str = "rules.yaml") -> str:
@@ -52,33 +61,33 @@ TYPO = push_rule("pushed", "x") | {"spec": {"sources": {}, "metrics": [{"name": 
                      "rules.yaml: document 1 (a): spec.chain[0].expression: unknown name 'q'", id="expression"),
     ],
 )  # fmt: skip
-def test_bad_rules_are_refused_before_anything_runs(tmp_path: Path, documents: list[object], want: str) -> None:
-    assert want in refused(tmp_path, "--rules", write(tmp_path, *documents))
+def test_bad_rules_are_refused_before_anything_runs(
+    tmp_path: Path, refused: Callable[..., str], documents: list[object], want: str
+) -> None:
+    assert want in refused("--rules", write(tmp_path, *documents))
 
 
-def test_other_bad_options(tmp_path: Path) -> None:
+def test_other_bad_options(tmp_path: Path, refused: Callable[..., str]) -> None:
     (tmp_path / "broken.yaml").write_text("a: [")
-    assert "broken.yaml: is not YAML" in refused(tmp_path, "--rules", "broken.yaml")
-    assert "missing.yaml: cannot be read" in refused(tmp_path, "--rules", "missing.yaml")
-    assert "--pack: there is no rule pack 'lokal'; there are cadvisor" in refused(tmp_path, "--pack", "lokal")
-    assert "--host must be a loopback address" in refused(tmp_path, "--host", "0.0.0.0")
-    assert "--token must have" in refused(tmp_path, "--token", "two words")
-    assert "--history .: must be a file" in refused(tmp_path, "--history", ".")
-    assert "--prometheus prom:9090: must be http:// or https://, a host" in refused(
-        tmp_path, "--prometheus", "prom:9090"
-    )
-    assert "--token must not be empty" in refused(tmp_path, "--token", "")
+    assert "broken.yaml: is not YAML" in refused("--rules", "broken.yaml")
+    assert "missing.yaml: cannot be read" in refused("--rules", "missing.yaml")
+    assert "--pack: there is no rule pack 'lokal'; there are cadvisor" in refused("--pack", "lokal")
+    assert "--host must be a loopback address" in refused("--host", "0.0.0.0")
+    assert "--token must have" in refused("--token", "two words")
+    assert "--history .: must be a file" in refused("--history", ".")
+    assert "--prometheus prom:9090: must be http:// or https://, a host" in refused("--prometheus", "prom:9090")
+    assert "--token must not be empty" in refused("--token", "")
     first = write(tmp_path, push_rule("a", "x"), name="first.yaml")
     second = write(tmp_path, push_rule("a", "y"), name="second.yaml")
-    assert "CollectionRule a: is there twice" in refused(tmp_path, "--rules", first, "--rules", second)
+    assert "CollectionRule a: is there twice" in refused("--rules", first, "--rules", second)
 
 
-def test_a_home_that_cannot_keep_the_token_is_told(tmp_path: Path) -> None:
+def test_a_home_that_cannot_keep_the_token_is_told(tmp_path: Path, refused: Callable[..., str]) -> None:
     (tmp_path / "home").write_text("")
     words = (
         f"{tmp_path}/home: the token cannot be kept there: File exists; give --token, or name another folder in HETERO"
     )
-    assert words in refused(tmp_path, home=tmp_path / "home")
+    assert words in refused(home=tmp_path / "home")
 
 
 def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
