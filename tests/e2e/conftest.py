@@ -1,6 +1,7 @@
 """Tests on a real cluster: hack/test-e2e.sh makes it, builds and loads the images, and installs the operator.
 
-Every namespace enforces Pod Security `restricted`; each test has its own.
+Those that need the cluster to themselves are marked `alone` and come after the others, which run side by side. Every
+namespace enforces Pod Security `restricted`; each test has its own.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ from support.cluster import Namespace, Operator, run
 TEST_SECONDS = 700
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "alone: not beside other tests: it changes the operator, or measures nodes")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: "test_losses" not in item.nodeid)  # the longest: others run beside them
     for item in items:
         if not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(TEST_SECONDS))

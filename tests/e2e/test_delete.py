@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from support.cluster import Namespace, Operator, example
+import pytest
+
+from support.cluster import Namespace, Operator, example, slow_digits
 
 OURS = ("htj", "pods", "services", "secrets")
 
 
 def training(namespace: Namespace, *, epochs: int) -> str:
     """UID of a job that trains."""
-    namespace.apply(example("digits", args=["--epochs", str(epochs)]))
+    namespace.apply(slow_digits(epochs))
     return namespace.wait_for_job("digits", "trains", 90, lambda job: job.condition("Training")[0] == "True").uid
 
 
@@ -27,6 +29,7 @@ def test_deleting_a_job_leaves_nothing_and_nothing_has_a_finalizer(namespace: Na
     namespace.wait("nothing is left", 60, lambda: left(namespace) == [])
 
 
+@pytest.mark.alone
 def test_a_job_deleted_while_the_operator_is_away_leaves_nothing(namespace: Namespace, operator: Operator) -> None:
     training(namespace, epochs=1000)
     operator.scale(0)

@@ -8,6 +8,8 @@ import pytest
 
 from support.cluster import EXAMPLES, Document, Namespace, example
 
+pytestmark = pytest.mark.alone
+
 ARGUMENTS = {
     "charlm": ["--epochs", "1", "--megabytes", "0.2"],
     "digits": ["--epochs", "4"],

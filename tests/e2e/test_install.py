@@ -12,6 +12,8 @@ import pytest
 from support.cluster import DEPLOYMENT, OPERATOR_NAMESPACE, Namespace, Operator, example, run
 from support.release import RELEASE, install, kept_values
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture
 def values(tmp_path: Path) -> Iterator[Path]:

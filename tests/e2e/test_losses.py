@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from support.cluster import Document, Job, Namespace, example, run
+from support.cluster import Document, Job, Namespace, run, slow_digits
 
-LONG = ["--epochs", "240"]
-"""Two minutes and more of training: long enough for two losses of servers, one after the other."""
-SHORTER = ["--epochs", "160"]
-"""For the loss of one worker, which the others train on without."""
+LONG, SHORTER = 70, 45
+"""Epochs, of 1.6 s each: for two losses of servers, one after the other; for one of a worker, whom none waits for."""
 SAMPLES = 1500
 """Of the example's data set."""
 FOLDER = "/var/lib/heterotrain-e2e"
+VICTIM = "tiny"
+"""Pool of the node that is taken away; hack/test-e2e.sh keeps the pods of tests off it that run at the same time."""
+takes_the_victim = pytest.mark.xdist_group("victim")
 
 
 @pytest.fixture
@@ -25,7 +26,6 @@ def claim(namespace: Namespace) -> Iterator[str]:
     node = run("kubectl", "get", "nodes", "-l", "pool=servers", "-o", "name").strip().removeprefix("node/")
     folder = f"{FOLDER}/{namespace.name}"
     run("docker", "exec", node, "mkdir", "-p", "-m", "777", folder)
-    affinity = {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["servers"]}]}
     volume = {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
@@ -36,7 +36,7 @@ def claim(namespace: Namespace) -> Iterator[str]:
             "persistentVolumeReclaimPolicy": "Delete",
             "storageClassName": "by-hand",
             "local": {"path": folder},
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [affinity]}},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [pools("In", "servers")]}},
         },
     }
     wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
@@ -57,7 +57,7 @@ def claim(namespace: Namespace) -> Iterator[str]:
 def safe(claim: str, **spec: Any) -> Document:
     """The example with checkpoints that outlive every pod."""
     volume = {"persistentVolumeClaim": {"claimName": claim}}
-    return example("digits", args=LONG, checkpoint={"everyRounds": 50}, output={"volume": volume}, **spec)
+    return slow_digits(LONG, checkpoint={"everyRounds": 50}, output={"volume": volume}, **spec)
 
 
 def trains(namespace: Namespace, least_round: int = 1, seconds: float = 120) -> Job:
@@ -110,22 +110,23 @@ def test_parameter_servers_are_deleted(namespace: Namespace, claim: str) -> None
 
 
 def test_a_worker_is_deleted(namespace: Namespace) -> None:
-    namespace.apply(example("digits", args=SHORTER))
+    namespace.apply(slow_digits(SHORTER))
     trains(namespace, 20)
     namespace.kubectl("delete", "pod", "digits-b-0-1", "--wait=false")
     recovered(namespace, {"b-0": 1})
     assert_succeeded(namespace, {"b-0": 1})
 
 
+@takes_the_victim
 def test_a_node_is_drained(namespace: Namespace) -> None:
     """Nobody but the worker is on it: parameter servers are kept elsewhere."""
-    manifest = example("digits", args=SHORTER)
+    manifest = slow_digits(SHORTER)
     servers = {"spec": {"nodeSelector": {"pool": "servers"}}}
     manifest["spec"]["parameterServers"]["template"] = servers
-    manifest["spec"]["workers"][1]["template"] = {"spec": not_on("servers")}
+    manifest["spec"]["workers"][1]["template"] = {"spec": rather_on(VICTIM)}
     namespace.apply(manifest)
     trains(namespace, 20)
-    node = namespace.get("pod", "digits-b-0-1")["spec"]["nodeName"]
+    node = node_of_victim(namespace)
     moved = [p for p in namespace.objects("pods") if p["spec"]["nodeName"] == node]
     try:
         run("kubectl", "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", seconds=180)
@@ -140,16 +141,17 @@ def test_a_node_is_drained(namespace: Namespace) -> None:
         run("kubectl", "uncordon", node)
 
 
+@takes_the_victim
 def test_a_node_is_cut_off(namespace: Namespace) -> None:
     """Its worker goes on somewhere else; the condition names the node; what is on it cannot push any more."""
-    manifest = example("digits", args=["--epochs", "300"])
+    manifest = slow_digits(90)
     manifest["spec"]["parameterServers"]["template"] = {"spec": {"nodeSelector": {"pool": "servers"}}}
     for group in manifest["spec"]["workers"]:
         group["template"] = {"spec": {"nodeSelector": {"pool": "servers"}}}
-    manifest["spec"]["workers"][1]["template"] = {"spec": not_on("servers")}
+    manifest["spec"]["workers"][1]["template"] = {"spec": rather_on(VICTIM)}
     namespace.apply(manifest)
     trains(namespace, 20)
-    node = namespace.get("pod", "digits-b-0-1")["spec"]["nodeName"]
+    node = node_of_victim(namespace)
     with cut_off(node):
         job = namespace.wait_for_job("digits", "has lost it", 150, lambda job: restarts(job) == {"b-0": 1})
         (entry,) = job.status["recovery"]["restarts"]
@@ -160,10 +162,24 @@ def test_a_node_is_cut_off(namespace: Namespace) -> None:
     assert_succeeded(namespace, {"b-0": 1})
 
 
-def not_on(pool: str) -> Document:
-    term = {"matchExpressions": [{"key": "pool", "operator": "NotIn", "values": [pool]}]}
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    return {"affinity": {"nodeAffinity": required}}
+def rather_on(pool: str) -> Document:
+    """Of a pod: there, or once that is not possible on another node, but not on that of the servers."""
+    tolerated = {"key": "heterotrain.io/e2e", "operator": "Exists"}
+    affinity = {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [pools("NotIn", "servers")]},
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": pools("In", pool)}],
+    }
+    return {"affinity": {"nodeAffinity": affinity}, "tolerations": [tolerated]}
+
+
+def pools(operator: str, pool: str) -> Document:
+    return {"matchExpressions": [{"key": "pool", "operator": operator, "values": [pool]}]}
+
+
+def node_of_victim(namespace: Namespace) -> str:
+    node: str = namespace.get("pod", "digits-b-0-1")["spec"]["nodeName"]
+    assert run("kubectl", "get", "nodes", "-l", f"pool={VICTIM}", "-o", "name").strip() == f"node/{node}"
+    return node
 
 
 @contextmanager

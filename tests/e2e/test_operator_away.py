@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from support.cluster import Document, Namespace, Operator, example
+
+pytestmark = pytest.mark.alone
 
 
 def coordinator_exit_code(pod: Document) -> int | None:

@@ -21,6 +21,8 @@ from support.cluster import DEPLOYMENT, OPERATOR_NAMESPACE, Document, Namespace,
 from support.release import install, kept_values
 from support.rest_api import RestApi, account_token, cluster_role, forwarded, watching
 
+pytestmark = pytest.mark.alone
+
 KUSTOMIZATION: Final = Path(__file__).parents[2] / "hack" / "monitoring"
 MONITORING: Final = Namespace("monitoring")
 CLUSTER_INFORMATION: Final = f"{OPERATOR_NAMESPACE}:{DEPLOYMENT}:cluster-information"

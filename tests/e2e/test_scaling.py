@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 
-from support.cluster import Document, Job, Namespace, example
-
-LONG = ["--epochs", "200"]
-"""Some minutes of training."""
+from support.cluster import Document, Job, Namespace, slow_digits
 
 
 def scalable() -> Document:
     """Two workers in one group, and the shares that they begin with: the rule about their sum is for new jobs."""
     resources = {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"cpu": 1, "memory": "1Gi"}}
     group = {"name": "a", "replicas": 2, "batch": {"initial": 30, "min": 5}, "resources": resources}
-    return example("digits", args=LONG, workers=[group])
+    return slow_digits(45, workers=[group])
 
 
 def scale(namespace: Namespace, replicas: int) -> None:

@@ -19,6 +19,14 @@ OPERATOR_NAMESPACE: Final = "heterotrain-system"
 DEPLOYMENT: Final = "heterotrain-operator"
 POLL_SECONDS: Final = 0.5
 
+_SLOW_DIGITS: Final = """
+import runpy, time
+import torch.nn.functional as F
+quick = F.cross_entropy
+F.cross_entropy = lambda *given: (time.sleep(0.05), quick(*given))[1]
+runpy.run_module("digits", run_name="__main__", alter_sys=True)
+"""
+
 Document = dict[str, Any]
 T = TypeVar("T")
 
@@ -59,6 +67,11 @@ def example(name: str, **spec: Any) -> Document:
     document: Document = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())
     document["spec"] |= spec
     return document
+
+
+def slow_digits(epochs: int, **spec: Any) -> Document:
+    """The digits at 16 rounds/s (an epoch has 25): a job that shall last waits, and leaves the processors to others."""
+    return example("digits", command=["python", "-c", _SLOW_DIGITS], args=["--epochs", str(epochs)], **spec)
 
 
 @dataclass(frozen=True)
