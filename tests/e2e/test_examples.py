@@ -17,6 +17,7 @@ ARGUMENTS = {
 }
 """Per example: options of its script that make it quick."""
 REPORTS = {"charlm": ["bits_per_character", "loss"], "digits": ["accuracy"], "fashion": ["accuracy"]}
+MILESTONES = ("PodsCreated", "AllPodsReady", "Started", "Succeeded")
 NAMES = sorted(path.stem for path in EXAMPLES.glob("*.yaml") if path.stem != "fashion_gpu")
 """All that need no GPU: no node of kind has one."""
 
@@ -55,8 +56,9 @@ def test_example_trains_to_its_end(name: str, started: dict[str, Document], shar
         return events if any(e.endswith(" Succeeded") for e in events) else []
 
     events = shared_namespace.wait("the end is an event too", 60, told)
-    order = ["PodsCreated", "AllPodsReady", "Started", "Succeeded"]
-    assert [e.split()[1] for e in events if e.split()[1] in order] == order
+    first, *between, last = (e.split()[1] for e in events if e.split()[1] in MILESTONES)
+    # The training may begin before the kubelets have said that its pods are ready.
+    assert (first, sorted(between), last) == ("PodsCreated", ["AllPodsReady", "Started"], "Succeeded")
     # Three jobs share the machine: that a worker holds the others up may well be so.
     warnings = [e for e in events if e.startswith("Warning") and e != "Warning Straggler"]
     assert warnings == ["Warning ModelNotDurable"]
