@@ -17,5 +17,6 @@ leave() { kubectl taint nodes -l pool=tiny heterotrain.io/e2e- > /dev/null || tr
 trap leave EXIT
 kubectl taint --overwrite nodes -l pool=tiny heterotrain.io/e2e=taken-away:NoSchedule > /dev/null
 "$python" -m pytest -n 4 --dist loadgroup -m "not alone" tests/e2e
+trap - EXIT
 leave
 "$python" -m pytest -m alone tests/e2e
