@@ -15,6 +15,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -70,6 +71,7 @@ class Zygote:
             [sys.executable, __file__, *modules], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env=os.environ | ONE_THREAD_AND_FORKS,
         )  # fmt: skip
+        self._one_at_a_time = threading.Lock()
 
     def start(self, argv: Sequence[str], environment: Mapping[str, str], folder: Path, name: str) -> Process:
         """Run ``argv`` (``-m module …`` or ``script …``) with exactly this environment."""
@@ -80,12 +82,13 @@ class Zygote:
         return Process(self, self.ask(order), out, err)
 
     def ask(self, order: object) -> Any:
-        """Give an order, return the answer."""
+        """Give an order, return the answer; any thread may."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())
+        with self._one_at_a_time:
+            self._process.stdin.write(json.dumps(order) + "\n")
+            self._process.stdin.flush()
+            return json.loads(self._process.stdout.readline())
 
     def close(self) -> None:
         """End it."""
