@@ -17,7 +17,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from support.cluster import DEPLOYMENT, OPERATOR_NAMESPACE, Document, Namespace, run
+from support.cluster import DEPLOYMENT, OPERATOR_NAMESPACE, Document, Namespace, document_of, run, slow_digits
 from support.release import install, kept_values
 from support.rest_api import RestApi, account_token, cluster_role, forwarded, watching
 
@@ -25,12 +25,17 @@ pytestmark = pytest.mark.alone
 
 KUSTOMIZATION: Final = Path(__file__).parents[2] / "hack" / "monitoring"
 MONITORING: Final = Namespace("monitoring")
+SYSTEM: Final = Namespace(OPERATOR_NAMESPACE)
 CLUSTER_INFORMATION: Final = f"{OPERATOR_NAMESPACE}:{DEPLOYMENT}:cluster-information"
 
 CORES: Final = {"new": 1.6, "mid": 1.2, "old": 0.8, "tiny": 0.5}
 """Of the node of each pool."""
+UNLIMITED: Final = {"requests": {"cpu": "100m", "memory": "512Mi"}}
+"""No limit of CPU: the kernel (cgroup v1) starts no container whose limit is above that of its node."""
 HOGGED: Final = "tiny"
 SCRAPE_SECONDS: Final = 5.0
+TTL_SECONDS: Final = 60.0
+"""For which the packs take values of Prometheus for present ones, at most."""
 HOG: Final = "import time\nprint(time.time(), flush=True)\nwhile True: pass"
 
 
@@ -197,3 +202,102 @@ def refresh_seconds(world: World, node: str, began: float, told: float) -> float
 
 def rounded(values: dict[str, float]) -> dict[str, float]:
     return {name: round(value, 2) for name, value in values.items()}
+
+
+def test_a_job_begins_by_what_prometheus_tells_and_is_scraped(world: World) -> None:
+    rule = {
+        "apiVersion": "heterotrain.io/v1alpha1",
+        "kind": "ProcessingRule",
+        "metadata": {"name": "e2e-start"},
+        "spec": {
+            "inputs": {"cores": {"metric": "node_capability_cores"}},
+            "chain": [{"operator": "expr", "expression": "cores"}],
+            "output": {"metric": "node_training_speed"},
+        },
+    }
+    SYSTEM.apply(rule)
+    try:
+        servers = {"replicas": 1, "resources": UNLIMITED}
+        world.namespace.apply(slow_digits(400, workers=[worker("new"), worker("old")], parameterServers=servers))
+        job = world.namespace.wait_for_job("digits", "trains", 120, lambda job: job.condition("Training")[0] == "True")
+        said = world.wait(
+            "a plan before any step",
+            60,
+            lambda: [
+                d["message"]
+                for d in world.namespace.job("digits").status.get("decisions", ())
+                if "node_training_speed" in d["message"]
+            ],
+        )
+        assert world.nodes["new"] in said[0]
+        assert world.nodes["old"] in said[0]
+
+        told = {
+            "heterotrain_trainer_rounds",
+            "heterotrain_trainer_shard_version",
+            "heterotrain_trainer_worker_step_seconds_count",
+        }
+        names = "|".join(sorted(told))
+        query = f'{{__name__=~"{names}",namespace="{world.namespace.name}"}}'
+        world.wait(
+            "all its processes are scraped", 60, lambda: told == {s["metric"]["__name__"] for s in world.query(query)}
+        )
+        pods = {series["metric"]["pod"] for series in world.query(query)}
+        assert pods == {pod["metadata"]["name"] for pod in world.namespace.pods(job)}
+        assert world.query("heterotrain_node_capability_cores"), "what the operator derives is kept by Prometheus too"
+    finally:
+        SYSTEM.kubectl("delete", "processingrule", "e2e-start")
+        world.namespace.kubectl("delete", "htj", "digits", "--wait=false")
+
+
+def worker(pool: str) -> Document:
+    """A group of one worker, without a share of its own, on the node of the pool."""
+    template = {"spec": {"nodeSelector": {"pool": pool}}}
+    return {"name": pool, "batch": {"min": 5}, "resources": UNLIMITED, "template": template}
+
+
+def test_without_prometheus_values_are_absent_and_its_rules_say_so(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = ("node-exporter", "cadvisor")
+    world.wait(
+        "its rules are ready", 30, lambda: set(ready(*rules)) <= {("True", "SamplesStored"), ("True", "SamplesMissing")}
+    )
+    MONITORING.kubectl("scale", "deployment/prometheus", "--replicas=0")
+    MONITORING.kubectl("delete", "pod", "-l", "app.kubernetes.io/name=prometheus", "--force", "--grace-period=0")
+    killed = time.monotonic()
+
+    def gone() -> bool:
+        for samples in world.api.latest(
+            entity="node/*", metric=["node_contention", "node_cpu_busy_seconds_total"]
+        ).values():
+            for sample in samples.values():
+                assert time.time() - sample["time"] < TTL_SECONDS + 1, "an old value is told as a present one"
+        return not world.node_values("node_contention") and not world.node_values("node_cpu_busy_seconds_total")
+
+    world.wait("the rules say so", 30, lambda: ready(*rules) == [("False", "SourceUnreachable")] * 2)
+    said = time.monotonic()
+    world.wait("no node has a contention", 90, gone)
+    absent = time.monotonic()
+    found = world.api.latest(entity="node/*", metric="node_contention", absent=True)
+    assert {found[f"node/{node}"]["node_contention"]["value"] for node in world.nodes.values()} == {None}
+
+    MONITORING.kubectl("scale", "deployment/prometheus", "--replicas=1")
+    back = time.monotonic()
+    world.wait(
+        "contention of every node again", 120, lambda: world.node_values("node_contention").keys() == CORES.keys()
+    )
+    assert {status for status, _ in ready(*rules)} == {"True"}
+    with capsys.disabled():
+        print(f"\nrules said so {said - killed:.0f} s after Prometheus was killed, values were absent", end=" ")
+        print(
+            f"{absent - killed:.0f} s after; there again {time.monotonic() - back:.0f} s after it was started", end=" "
+        )
+
+
+def ready(*rules: str) -> list[tuple[str, str]]:
+    """Status and reason of the condition Ready of collection rules."""
+    kubectl = ("kubectl", "--namespace", OPERATOR_NAMESPACE, "get", "collectionrule", "-o", "json")
+    statuses = [document_of(*kubectl, rule).get("status", {}) for rule in rules]
+    found: list[Document] = [next((c for c in s.get("conditions", ()) if c["type"] == "Ready"), {}) for s in statuses]
+    return [(condition.get("status", ""), condition.get("reason", "")) for condition in found]
