@@ -17,7 +17,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from support.cluster import DEPLOYMENT, OPERATOR_NAMESPACE, Document, Namespace, document_of, run, slow_digits
+from support.cluster import DEPLOYMENT, OPERATOR_NAMESPACE, Document, Namespace, run, slow_digits
 from support.release import install, kept_values
 from support.rest_api import RestApi, account_token, cluster_role, forwarded, watching
 
@@ -297,7 +297,6 @@ def test_without_prometheus_values_are_absent_and_its_rules_say_so(
 
 def ready(*rules: str) -> list[tuple[str, str]]:
     """Status and reason of the condition Ready of collection rules."""
-    kubectl = ("kubectl", "--namespace", OPERATOR_NAMESPACE, "get", "collectionrule", "-o", "json")
-    statuses = [document_of(*kubectl, rule).get("status", {}) for rule in rules]
+    statuses = [SYSTEM.get("collectionrule", rule).get("status", {}) for rule in rules]
     found: list[Document] = [next((c for c in s.get("conditions", ()) if c["type"] == "Ready"), {}) for s in statuses]
     return [(condition.get("status", ""), condition.get("reason", "")) for condition in found]
