@@ -217,6 +217,7 @@ def test_a_job_begins_by_what_prometheus_tells_and_is_scraped(world: World) -> N
     }
     SYSTEM.apply(rule)
     try:
+        world.wait("the rule says both", 60, lambda: {"new", "old"} <= world.node_values("node_training_speed").keys())
         servers = {"replicas": 1, "resources": UNLIMITED}
         world.namespace.apply(slow_digits(400, workers=[worker("new"), worker("old")], parameterServers=servers))
         job = world.namespace.wait_for_job("digits", "trains", 120, lambda job: job.condition("Training")[0] == "True")
