@@ -39,6 +39,11 @@ class Contended(Simulation):
     """When the other program starts or ends next."""
     bursting: bool = True
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.elsewhere = random.Random(-self.seed)
+        """Bursts come at the same instants whatever the job does."""
+
     def _round(self) -> None:
         if self.version >= self.effective:
             for worker in self.workers:
@@ -59,7 +64,7 @@ class Contended(Simulation):
             return 0
         while self.now >= self.switches:
             self.bursting = not self.bursting
-            self.switches += self.random.expovariate(1 / self.machine.burst_seconds)
+            self.switches += self.elsewhere.expovariate(1 / self.machine.burst_seconds)
         return self.machine.burst_cores if self.bursting else 0
 
     def _work(self, worker: SimulatedWorker) -> float:

@@ -10,6 +10,8 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
+from heterotrain_core.curve import Curve, line
+
 MIN_SECONDS_PER_SAMPLE = 1e-15
 """Smaller slopes are refused: their inverses lose the meaning of a speed."""
 
@@ -45,10 +47,29 @@ def allocate(  # noqa: PLR0917 - two tables of speeds, two of bounds: the order 
     """
     _check_speeds(fixed_seconds, seconds_per_sample, len(minimum))
     check_grid(total, minimum, maximum, grain)
+    curves = [line(fixed, slope) for fixed, slope in zip(fixed_seconds, seconds_per_sample, strict=True)]
+    speed = sum(1 / slope for slope in seconds_per_sample)
+    free = sum(a / c for a, c in zip(fixed_seconds, seconds_per_sample, strict=True))
+    return _allocate(curves, total, minimum, maximum, grain, about=(total + free) / speed if curves else 0.0)
+
+
+def allocate_along(
+    curves: Sequence[Curve], total: int, minimum: Sequence[int], maximum: Sequence[int], grain: int
+) -> list[int]:
+    """As `allocate`, for workers whose times are no lines. Raises a subclass of `InfeasibleError` if no shares fit."""
+    check_grid(total, minimum, maximum, grain)
+    about = max((curve.seconds(total / len(curves)) for curve in curves), default=0.0)
+    return _allocate(curves, total, minimum, maximum, grain, about=about)
+
+
+def _allocate(
+    curves: Sequence[Curve], total: int, minimum: Sequence[int], maximum: Sequence[int], grain: int, *, about: float
+) -> list[int]:
+    """`about`: when they will be done, as far as is known; the nearer, the sooner this is."""
     capacity = [(high - low) // grain for low, high in zip(minimum, maximum, strict=True)]
-    workers = _Workers(fixed_seconds, seconds_per_sample, minimum, capacity, grain)
+    workers = _Workers(curves, minimum, capacity, grain)
     grains = (total - sum(minimum)) // grain
-    counts = workers.safe_start(grains, total)
+    counts = workers.safe_start(grains, about)
     heap = [(workers.seconds(i, k + 1), i) for i, k in enumerate(counts) if k < capacity[i]]
     heapq.heapify(heap)
     for _ in range(grains - sum(counts)):
@@ -175,23 +196,16 @@ def _check_speeds(fixed_seconds: Sequence[float], seconds_per_sample: Sequence[f
 class _Workers:
     """The times of all workers as a function of the grains they hold beyond their minimum."""
 
-    def __init__(
-        self,
-        fixed_seconds: Sequence[float],
-        seconds_per_sample: Sequence[float],
-        minimum: Sequence[int],
-        capacity: Sequence[int],
-        grain: int,
-    ) -> None:
-        self._rows = list(zip(fixed_seconds, seconds_per_sample, minimum, capacity, strict=True))
+    def __init__(self, curves: Sequence[Curve], minimum: Sequence[int], capacity: Sequence[int], grain: int) -> None:
+        self._rows = list(zip(curves, minimum, capacity, strict=True))
         self._grain = grain
 
     def seconds(self, worker: int, grains: int) -> float:
         """Step time; never decreases with `grains`, in floating point too."""
-        fixed, slope, low, _ = self._rows[worker]
-        return fixed + slope * (low + grains * self._grain)
+        curve, low, _ = self._rows[worker]
+        return curve.seconds(low + grains * self._grain)
 
-    def safe_start(self, grains: int, total: int) -> list[int]:
+    def safe_start(self, grains: int, about: float) -> list[int]:
         """Grains that the greedy rule surely gives before it has given `grains`; nearly all of them.
 
         All grains that end by some time T come before all that end later. So T is bisected until the grains that end by
@@ -199,9 +213,7 @@ class _Workers:
         """
         if grains == 0:
             return [0] * len(self._rows)
-        speed = sum(1 / c for _, c, _, _ in self._rows)
-        low, counts = 0.0, [0] * len(self._rows)
-        high = (total + sum(a / c for a, c, _, _ in self._rows)) / speed
+        low, high, counts = 0.0, about, [0] * len(self._rows)
         while sum(reached := self._grains_by(high)) < grains:
             low, counts, high = high, reached, 2 * high
         while grains - sum(counts) > len(self._rows):
@@ -218,12 +230,12 @@ class _Workers:
         """Largest number of grains with which each worker ends by `time` (by the same arithmetic as `seconds`)."""
         grain = self._grain
         counts: list[int] = []
-        for fixed, slope, low, capacity in self._rows:
-            guess = min((time - fixed) / slope - low, capacity * grain + 1.0)
+        for curve, low, capacity in self._rows:
+            guess = min(curve.samples_by(time) - low, capacity * grain + 1.0)
             k = max(0, min(capacity, int(guess / grain)))
-            while k < capacity and fixed + slope * (low + (k + 1) * grain) <= time:
+            while k < capacity and curve.seconds(low + (k + 1) * grain) <= time:
                 k += 1
-            while k > 0 and fixed + slope * (low + k * grain) > time:
+            while k > 0 and curve.seconds(low + k * grain) > time:
                 k -= 1
             counts.append(k)
         return counts

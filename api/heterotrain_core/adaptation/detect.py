@@ -42,6 +42,9 @@ def change_words(change: Change, node: NodeFact | None) -> Found:
     """A change of speed as a finding."""
     slower = change.factor > 1
     ratio = change.factor if slower else 1 / change.factor
+    if change.samples:
+        words = f"{change.worker} takes {change.factor:.2f}x as long for {change.samples} samples as others let expect"
+        return Found(change.worker, Finding.SLOWER if slower else Finding.FASTER, words)
     why = cause(node) if slower else ""
     words = f"{change.worker} became {ratio:.2f}x {'slower' if slower else 'faster'} {change.steps} steps ago"
     return Found(change.worker, Finding.SLOWER if slower else Finding.FASTER, words + (f": {why}" if why else ""))

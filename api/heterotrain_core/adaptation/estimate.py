@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean, median, pstdev
 from typing import Final
 
+from heterotrain_core.curve import Curve, line, through
 from heterotrain_core.info.stats import MAD_TO_SIGMA, mad, theil_sen
 
 KEPT: Final = 100
@@ -64,13 +65,22 @@ class SpeedModel:
     """`fixed` and `per_sample` were told apart by sizes that differ; else `fixed` is a guess (0 at first)."""
     steps: int = 0
     dropped: int = 0
+    knots: tuple[tuple[int, float], ...] = ()
+    """Sizes and their measured times, where more samples take more than in proportion: no line passes through them."""
+
+    @property
+    def curve(self) -> Curve:
+        """Time for any share, without what is beside computing."""
+        return through(self.knots) if self.knots else line(self.fixed, self.per_sample)
 
     def seconds(self, samples: float) -> float:
         """Time for a share, without what is beside computing."""
-        return self.fixed + self.per_sample * samples
+        return self.curve.seconds(samples) if self.knots else self.fixed + self.per_sample * samples
 
 
-def fit(points: Sequence[Point], prior: SpeedModel | None = None) -> SpeedModel | None:
+def fit(
+    points: Sequence[Point], prior: SpeedModel | None = None, remembered: Mapping[int, float] | None = None
+) -> SpeedModel | None:
     """The model of a worker; `None` with fewer than `TRUSTED` points.
 
     With one size seen, the ratio of ``a`` to ``c`` is that of `prior` (a model that was identified before a change of
@@ -84,21 +94,55 @@ def fit(points: Sequence[Point], prior: SpeedModel | None = None) -> SpeedModel 
     kept = {size: without_outliers(times) for size, times in sizes.items()}
     means = {size: _centre(sizes[size], times) for size, times in kept.items()}
     present = _present_size(points, kept)
-    line = _line(means, kept, present) or _through(present, means[present], prior)
-    residuals = [t / (line[0] + line[1] * size) - 1.0 for size, times in kept.items() for t in times]
+    knots = _knots(means, kept, present, remembered or {})
+    told = None if knots else _line(means, kept, present)
+    even = (0.0, means[present] / present)
+    fixed, per_sample = even if knots else told or _through(present, means[present], prior)
+    curve = through(knots) if knots else line(fixed, per_sample)
+    residuals = [t / curve.seconds(size) - 1.0 for size, times in kept.items() for t in times]
     noise = max(NOISE_FLOOR, MAD_TO_SIGMA * median([abs(r) for r in residuals]))
     if len(sizes[present]) < ANCHORED:  # two stalls among three steps look like agreement
         noise = max(noise, pstdev(sizes[present]) / means[present])
-    identified = _line(means, kept, present) is not None or (prior is not None and prior.identified)
+    identified = bool(knots) or told is not None or (prior is not None and prior.identified)
     return SpeedModel(
-        fixed=line[0],
-        per_sample=line[1],
+        fixed=fixed,
+        per_sample=per_sample,
         error=noise / math.sqrt(len(kept[present])),
         noise=noise,
         identified=identified,
         steps=len(points),
         dropped=len(points) - sum(map(len, kept.values())),
+        knots=knots,
     )
+
+
+def _knots(
+    means: Mapping[int, float], kept: Mapping[int, Sequence[float]], present: int, remembered: Mapping[int, float]
+) -> tuple[tuple[int, float], ...]:
+    """Where more samples take more than in proportion, by more than single steps vary: the sizes; else nothing."""
+    told = {**remembered, **{size: means[size] for size, times in kept.items() if len(times) >= TRUSTED}}
+    even, spread = means[present] / present, pstdev(kept[present]) / means[present]
+    off = {size: math.log(told[size] / (even * size)) for size in told if not is_near(size, present)}
+    if not any(abs(by) > spread and (by > 0) == (size > present) for size, by in off.items()):
+        return ()
+    times = {present: means[present]}
+    for size, by in off.items():  # nearer to the time in proportion the less it differs from that for how steps vary
+        times[size] = even * size * math.exp(by * (by**2 / (by**2 + 2 * spread**2) if by else 1.0))
+    sizes = sorted(times)
+    return tuple(zip(sizes, _pooled([(times[size], 1) for size in sizes]), strict=True))
+
+
+def is_near(size: int, other: int) -> bool:
+    """Whether two sizes are too near each other to tell how time depends on the size."""
+    return max(size, other) < SPREAD * min(size, other)
+
+
+def means(points: Sequence[Point]) -> dict[int, float]:
+    """Time of each size that has been measured often enough."""
+    sizes: dict[int, list[float]] = {}
+    for point in points:
+        sizes.setdefault(point.samples, []).append(point.busy)
+    return {size: _centre(times, without_outliers(times)) for size, times in sizes.items() if len(times) >= TRUSTED}
 
 
 def without_outliers(times: Sequence[float]) -> list[float]:
@@ -126,13 +170,13 @@ def _line(means: dict[int, float], kept: dict[int, list[float]], present: int) -
     if len(told) < 2 or told[-1] < SPREAD * told[0]:
         return None
     pooled = dict(zip(told, _pooled([(means[size], len(kept[size])) for size in told]), strict=True))
-    line = theil_sen([(float(size), seconds) for size, seconds in pooled.items()])
-    if line is None:
+    fitted = theil_sen([(float(size), seconds) for size, seconds in pooled.items()])
+    if fitted is None:
         return None
     at = present if present in pooled and len(kept[present]) >= ANCHORED else told[len(told) // 2]
     even = pooled[at] / at
-    trust = _slope_trust({size: kept[size] for size in told}, line.intercept, line.slope, at)
-    slope = max(trust * line.slope + (1 - trust) * even, LEAST_SLOPE * even)
+    trust = _slope_trust({size: kept[size] for size in told}, fitted.intercept, fitted.slope, at)
+    slope = max(trust * fitted.slope + (1 - trust) * even, LEAST_SLOPE * even)
     fixed = pooled[at] - slope * at
     return (fixed, slope) if fixed >= 0 else (0.0, even)
 
@@ -167,7 +211,7 @@ def _pooled(weighted: Sequence[tuple[float, int]]) -> list[float]:
 
 def _through(size: int, seconds: float, prior: SpeedModel | None) -> tuple[float, float]:
     """A line through one point: with the shape of `prior`, else in proportion."""
-    if prior is None or not prior.identified:
+    if prior is None or not prior.identified or prior.knots:
         return 0.0, seconds / size
     factor = seconds / prior.seconds(size)
     return prior.fixed * factor, prior.per_sample * factor
@@ -188,10 +232,10 @@ class MemoryModel:
 
 def fit_memory(peaks: Sequence[tuple[int, float]]) -> MemoryModel | None:
     """The model from (micro-batch, peak bytes); `None` unless two sizes differ and more samples take more memory."""
-    line = theil_sen([(float(size), peak) for size, peak in peaks])
-    if line is None or line.slope <= 0:
+    fitted = theil_sen([(float(size), peak) for size, peak in peaks])
+    if fitted is None or fitted.slope <= 0:
         return None
-    return MemoryModel(max(0.0, line.intercept), line.slope)
+    return MemoryModel(max(0.0, fitted.intercept), fitted.slope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +252,7 @@ class LinkModel:
 
 def fit_link(transfers: Sequence[tuple[int, float]]) -> LinkModel | None:
     """The model from (bytes, seconds); `None` unless two sizes differ and more bytes take longer (A-9)."""
-    line = theil_sen([(float(size), seconds) for size, seconds in transfers])
-    if line is None or line.slope <= 0:
+    fitted = theil_sen([(float(size), seconds) for size, seconds in transfers])
+    if fitted is None or fitted.slope <= 0:
         return None
-    return LinkModel(max(0.0, line.intercept), 1.0 / line.slope)
+    return LinkModel(max(0.0, fitted.intercept), 1.0 / fitted.slope)

@@ -30,6 +30,8 @@ THAW_GAIN: Final = 0.1
 THAW_WINDOWS: Final = 6
 """Windows in a row for which it must have lasted."""
 VERIFY_STEPS: Final = 8
+MOST_DOUBT: Final = 0.5
+"""Whatever predictions came to, larger gains are still taken."""
 AS_PREDICTED: Final = 0.1
 """A prediction that is wrong by no more has come true."""
 RECENT: Final = 20
@@ -77,6 +79,8 @@ class Guard:
     frozen_until: float = -math.inf
     frozen_why: str = ""
     made: Made | None = None
+    doubt: float = 0.0
+    """How much longer than predicted rounds took of late, relative: a gain within it is not believed."""
 
 
 class Verdict(NamedTuple):
@@ -86,14 +90,14 @@ class Verdict(NamedTuple):
     words: str
 
 
-def band(settings: Settings, models: Iterable[SpeedModel]) -> float:
-    """What a gain must exceed: the dead band, or three standard errors of the least certain model.
+def band(settings: Settings, models: Iterable[SpeedModel], doubt: float = 0.0) -> float:
+    """What a gain must exceed: the dead band, three standard errors of the least certain model, or `doubt`.
 
     More of it once all models rest on as many steps as are kept: what is left to gain has been there all the time and
     was within the band; with noise it will be beyond, one day.
     """
     known = list(models)
-    limit = max(settings.dead_band, CERTAINTY * max((m.error for m in known), default=0.0))
+    limit = max(settings.dead_band, CERTAINTY * max((m.error for m in known), default=0.0), doubt)
     return limit * SETTLED_BAND if known and min(m.steps for m in known) >= KEPT else limit
 
 
@@ -134,7 +138,7 @@ def after_change(guard: Guard, settings: Settings, made: Made, now: float) -> Gu
     """Remember an agreed change; after one that undoes the last, half steps and twice the windows."""
     last = guard.made
     if last is None or is_calm(guard, settings, made.effective_round):
-        return Guard(made=made, frozen_until=guard.frozen_until, frozen_why=guard.frozen_why)
+        return Guard(made=made, frozen_until=guard.frozen_until, frozen_why=guard.frozen_why, doubt=guard.doubt)
     if not undoes(made, last):
         return replace(guard, made=made, over=0)
     reversals = guard.reversals + 1
@@ -210,6 +214,12 @@ def verify(made: Made, after: Speed) -> Verification:
         speed_before=made.speed_before,
         speed_after=after.samples_per_second,
     )
+
+
+def doubted(guard: Guard, verified: Verification) -> Guard:
+    """After a verification: as doubtful as that was late, and at least half as much as before."""
+    late = verified.measured_seconds / verified.predicted_seconds - 1.0 if verified.predicted_seconds > 0 else 0.0
+    return replace(guard, doubt=max(min(late, MOST_DOUBT), guard.doubt / 2))
 
 
 def is_as_predicted(made: Made, after: Speed, settings: Settings) -> bool:

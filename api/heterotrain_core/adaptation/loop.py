@@ -127,6 +127,8 @@ def _check_change(state: State, seen: Observation, now: float) -> tuple[State, D
     if after is None:
         return state, None
     verified = guards.verify(made, after)
+    if not changed:
+        done = replace(done, guard=guards.doubted(done.guard, verified))
     if guards.made_worse(made, after, state.settings):
         return _relent(done, seen, made, verified, now)
     if changed:

@@ -10,8 +10,9 @@ from typing import Final
 from heterotrain_core.adaptation.estimate import TRUSTED
 from heterotrain_core.adaptation.track import Track
 from heterotrain_core.adaptation.values import WorkerPlan, WorkerSeen
+from heterotrain_core.curve import Curve, line
 from heterotrain_core.plan import reachable_total
-from heterotrain_core.shares import InfeasibleError, allocate
+from heterotrain_core.shares import InfeasibleError, allocate, allocate_along
 from heterotrain_core.types import Bounds
 
 GROWTH: Final = 2
@@ -41,15 +42,23 @@ class Room:
     """Part of `fixed` that is no computing: in no relation to the share."""
     limit: str = ""
     """What makes `low` and `high` narrower than its bounds."""
+    bent: Curve | None = None
+    """Its time, what is beside computing included, where that is no line."""
+
+    @property
+    def curve(self) -> Curve:
+        """Its time by the model, what is beside computing included."""
+        return self.bent or line(self.fixed, self.per_sample)
 
     def seconds(self, share: int) -> float:
-        """Its time by the model, what is beside computing included; 0 if not known."""
-        return self.fixed + self.per_sample * share if self.known else 0.0
+        """Its time for a share; 0 if not known."""
+        return self.curve.seconds(share) if self.known else 0.0
 
     @property
     def even(self) -> float:
         """Seconds per sample with its present share, as if all of its computing were in proportion."""
-        return (self.fixed - self.beside) / max(1, self.share) + self.per_sample
+        share = max(1, self.share)
+        return (self.curve.seconds(share) - self.beside) / share
 
 
 def rooms(
@@ -69,7 +78,7 @@ def in_corridor(found: Sequence[Room], total: int, grain: int) -> list[Room]:
     That rule (``b t_mean / t``: C2) needs no fitted line and ends at the same shares: where a line is wrong, since the
     workers slow each other down, it is wrong by at most `CORRIDOR` before the next steps are measured.
     """
-    even = [replace(r, fixed=r.beside, per_sample=r.even) if r.known else r for r in found]
+    even = [replace(r, fixed=r.beside, per_sample=r.even, bent=None) if r.known else r for r in found]
     shares = best_shares(even, total, grain)
     return [_narrowed(room, shares[room.name], grain) if room.known else room for room in found]
 
@@ -100,21 +109,20 @@ def _room(worker: WorkerSeen, track: Track, ceiling: int | None, lost: bool, gra
     if trusted < high:
         high, limit = trusted, TRUST
     high = low + (max(high, worker.share) - low) // grain * grain
-    return Room(worker.name, worker.share, fixed, per_sample, min(low, worker.share), high, True, beside, limit)
+    bent = model.curve.later(beside) if model.knots else None
+    low = min(low, worker.share)
+    return Room(worker.name, worker.share, fixed, per_sample, low, high, True, beside, limit, bent)
 
 
 def best_shares(found: Sequence[Room], total: int, grain: int) -> dict[str, int]:
     """Shares of the smallest largest time; the present ones if the limits leave no choice."""
     present = {room.name: room.share for room in found}
+    low, high = [room.low for room in found], [room.high for room in found]
     try:
-        shares = allocate(
-            [room.fixed for room in found],
-            [room.per_sample for room in found],
-            total,
-            [room.low for room in found],
-            [room.high for room in found],
-            grain,
-        )
+        if any(room.bent for room in found):
+            shares = allocate_along([room.curve for room in found], total, low, high, grain)
+        else:
+            shares = allocate([r.fixed for r in found], [r.per_sample for r in found], total, low, high, grain)
     except InfeasibleError:
         return present
     return dict(zip(present, shares, strict=True))
@@ -197,7 +205,7 @@ def faster_without(
 
 
 def _wide(room: Room, bounds: Bounds) -> Room:
-    return Room(room.name, room.share, room.fixed, room.per_sample, bounds.minimum, bounds.maximum, True)
+    return replace(room, low=bounds.minimum, high=bounds.maximum, known=True)
 
 
 def micro_batch(share: int, ceiling: int) -> tuple[int, int]:
@@ -213,7 +221,7 @@ def micro_batch(share: int, ceiling: int) -> tuple[int, int]:
 
 def faster_unbound(found: Sequence[Room], best: Mapping[str, int], total: int, grain: int) -> float:
     """How many times faster the round would be without largest shares; at least 1."""
-    free = [Room(r.name, r.share, r.fixed, r.per_sample, r.low, r.low + total // grain * grain, r.known) for r in found]
+    free = [replace(r, high=r.low + total // grain * grain) for r in found]
     if not all(room.known for room in found):
         return 1.0
     then = slowest(free, best_shares(free, total, grain))

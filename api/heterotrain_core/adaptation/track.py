@@ -7,12 +7,12 @@ that it takes three slow steps whatever their size: a single stall is noise.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Final
 
-from heterotrain_core.adaptation.estimate import KEPT, TRUSTED, Point, SpeedModel, fit
+from heterotrain_core.adaptation.estimate import KEPT, TRUSTED, Point, SpeedModel, fit, is_near, means
 from heterotrain_core.telemetry import StepRecord
 
 COLD_STEPS: Final = 2
@@ -21,6 +21,8 @@ DRIFT: Final = 0.05
 THRESHOLD: Final = 0.3
 REFERENCE_STEPS: Final = 5
 """Records that a model must rest on before steps are held against it."""
+REMEMBERED: Final = 16
+"""Shares."""
 _TINY: Final = 1e-9
 
 
@@ -33,6 +35,8 @@ class Change:
     """Time now over time before, for the same share."""
     steps: int
     """Since when, in steps."""
+    samples: int = 0
+    """A share that no line foretold: the worker is as fast as before. 0: it is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,8 @@ class Track:
     """Samples a second when first known: tells slowness that was there from the beginning."""
     seen: int = 0
     """Sequence of the newest record."""
+    remembered: Mapping[int, float] = field(default_factory=dict)
+    """The newest shares computed and their times at this speed, from steps older than `points` too."""
     sizes: frozenset[int] = frozenset()
     """Shares computed so far; the first step of each is left out."""
     slow: Sum = Sum()
@@ -115,25 +121,41 @@ def point_of(record: StepRecord) -> Point | None:
 
 
 def _take(track: Track, worker: str, point: Point) -> tuple[Track, list[Change]]:
-    track = replace(track, points=(*track.points, point)[-KEPT:], unfitted=track.unfitted + 1)
+    older = track.points
+    if older and older[-1].samples != point.samples:
+        # It comes back to a size: what that takes now counts, and tells whether the worker is still as fast.
+        older = tuple(p for p in older if p.samples != point.samples)
+    track = replace(track, points=(*older, point)[-KEPT:], unfitted=track.unfitted + 1)
     model = track.model
     if model is None or model.steps < REFERENCE_STEPS:
         return track, []
     drift, threshold = max(DRIFT, model.noise), max(THRESHOLD, 6 * model.noise)
     cap = drift + threshold / 2
-    ratio = model.seconds(point.samples) / point.busy
-    slow = track.slow.add(min(1.0 - ratio, cap) - drift)
-    fast = track.fast.add(min(ratio - 1.0, cap) - drift)
+    expected = model.seconds(point.samples)
+    slow = track.slow.add(min(1.0 - expected / point.busy, cap) - drift)
+    fast = track.fast.add(min(1.0 - point.busy / expected, cap) - drift)
     track = replace(track, slow=slow, fast=fast)
     alarmed = max(slow, fast, key=lambda sum_: sum_.value)
     if alarmed.value <= threshold + _TINY:
         return track, []
     fresh = _since_change(track.points[-alarmed.steps :], model)
     factor = median([p.busy / model.seconds(p.samples) for p in fresh])
-    changed = replace(
-        track, points=fresh, model=None, slow=Sum(), fast=Sum(), changes=track.changes + 1, last_factor=factor
-    )
+    changed = replace(track, slow=Sum(), fast=Sum(), changes=track.changes + 1, last_factor=factor)
+    if _is_size(track, model, fresh, factor):
+        return _refit(changed), [Change(worker, factor, len(fresh), point.samples)]
+    remembered = {size: seconds * factor for size, seconds in track.remembered.items()}
+    changed = replace(changed, points=fresh, model=None, remembered=remembered)
     return _refit(changed), [Change(worker, factor, len(fresh))]
+
+
+def _is_size(track: Track, model: SpeedModel, fresh: Sequence[Point], factor: float) -> bool:
+    """Whether what seems a change of speed is how a new size is: so are all of its steps, and none near it is known."""
+    size = fresh[-1].samples
+    times = [p.busy for p in track.points if p.samples == size]
+    times += [track.remembered[size]] if size in track.remembered else []
+    ratios = [t / model.seconds(size) for t in times]
+    others = {*(p.samples for p in track.points), *track.remembered} - {size}
+    return all(abs(r - factor) <= abs(r - 1.0) for r in ratios) and not any(is_near(size, other) for other in others)
 
 
 def _since_change(points: tuple[Point, ...], model: SpeedModel) -> tuple[Point, ...]:
@@ -157,9 +179,12 @@ def _is_stale(track: Track) -> bool:
 
 def _refit(track: Track) -> Track:
     track = replace(track, unfitted=0)
-    model = fit(track.points, track.prior)
+    model = fit(track.points, track.prior, track.remembered)
     if model is None:
         return replace(track, model=None)
+    measured = means(track.points)
+    older = {size: seconds for size, seconds in track.remembered.items() if size not in measured}
+    track = replace(track, remembered=dict([*older.items(), *measured.items()][-REMEMBERED:]))
     speed = track.first_speed
     if not speed and model.steps >= REFERENCE_STEPS:
         speed = track.points[-1].samples / model.seconds(track.points[-1].samples)
@@ -169,7 +194,8 @@ def _refit(track: Track) -> Track:
 def forget(track: Track, share: int) -> Track:
     """The track without what it knows of one share: it is computed in another way from now on."""
     points = tuple(p for p in track.points if p.samples != share)
-    return _refit(replace(track, points=points, slow=Sum(), fast=Sum()))
+    remembered = {size: seconds for size, seconds in track.remembered.items() if size != share}
+    return _refit(replace(track, points=points, remembered=remembered, slow=Sum(), fast=Sum()))
 
 
 def steps_with(points: Iterable[Point], share: int, after: int = -1) -> list[Point]:

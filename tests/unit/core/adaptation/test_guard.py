@@ -7,7 +7,19 @@ from dataclasses import replace
 import pytest
 
 from heterotrain_core.adaptation.estimate import SpeedModel
-from heterotrain_core.adaptation.guard import Guard, Made, Speed, Verdict, after_change, band, judge, made_worse, undoes
+from heterotrain_core.adaptation.guard import (
+    Guard,
+    Made,
+    Speed,
+    Verdict,
+    after_change,
+    band,
+    doubted,
+    judge,
+    made_worse,
+    undoes,
+    verify,
+)
 from heterotrain_core.adaptation.values import Settings
 
 SETTINGS = Settings(dead_band=0.05, windows=2, cooldown_rounds=10)
@@ -79,6 +91,25 @@ def test_what_has_long_been_within_the_band_must_exceed_more_of_it(steps: tuple[
     models = [SpeedModel(0, 1, error=0.01, steps=count) for count in steps]
 
     assert band(SETTINGS, models) == pytest.approx(want)
+
+
+@pytest.mark.parametrize(
+    ("measured", "want"),
+    [
+        pytest.param([1.2], [0.2], id="a fifth later than predicted: gains up to that are not believed"),
+        pytest.param([1.2, 1.0, 1.0], [0.2, 0.1, 0.05], id="half as much with each that comes true"),
+        pytest.param([0.7], [0.0], id="sooner than predicted"),
+        pytest.param([9.0], [0.5], id="large gains are always believed"),
+    ],
+)
+def test_predictions_that_did_not_come_true_widen_the_dead_band(measured: list[float], want: list[float]) -> None:
+    guard, doubts = Guard(), []
+    for seconds in measured:
+        guard = doubted(guard, verify(made((5, 5), (6, 4), 10), Speed(seconds, 100.0, 0.01)))
+        doubts.append(guard.doubt)
+
+    assert doubts == pytest.approx(want)
+    assert band(SETTINGS, [], doubts[0]) == pytest.approx(max(0.05, want[0]))
 
 
 @pytest.mark.parametrize(

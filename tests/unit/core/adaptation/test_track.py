@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from heterotrain_core.adaptation.track import COLD_STEPS, Change, Track, follow
+from heterotrain_core.adaptation.track import COLD_STEPS, REMEMBERED, Change, Track, follow
 from heterotrain_core.run_values import Timings
 from heterotrain_core.telemetry import StepRecord
 
@@ -22,11 +22,11 @@ def settled(steps: int = 30, samples: int = 10, seconds: float = 1.0) -> Track:
     return track
 
 
-def after(track: Track, times: Iterable[float]) -> tuple[Track, list[tuple[int, Change]]]:
+def after(track: Track, times: Iterable[float], samples: int = 10) -> tuple[Track, list[tuple[int, Change]]]:
     """Steps one by one; the changes, with the number of the step that showed them."""
     found: list[tuple[int, Change]] = []
     for number, t in enumerate(times, 1):
-        track, changes = follow(track, "w", records([t], first=track.seen + 1), float(number))
+        track, changes = follow(track, "w", records([t], samples, first=track.seen + 1), float(number))
         found += [(number, change) for change in changes]
     return track, found
 
@@ -98,3 +98,56 @@ def test_noise_of_five_in_a_hundred_is_no_change_in_two_thousand_steps() -> None
     _, found = after(track, [rng.gauss(1, 0.05) for _ in range(400)])
 
     assert found == []
+
+
+def test_a_new_share_that_takes_more_than_in_proportion_is_no_change_of_speed() -> None:
+    """What is known of the old share stays, and shares between the two are foretold by both."""
+    track, found = after(settled(), [10.0] * 5, samples=20)
+
+    assert found == [(4, Change("w", pytest.approx(5.0), 3, samples=20))]
+    assert track.model is not None
+    assert [track.model.seconds(b) for b in (10, 15, 20)] == pytest.approx([1.0, 5.5, 10.0])
+
+
+def test_a_share_near_a_known_one_tells_a_change_of_speed() -> None:
+    track, found = after(settled(), [10.0] * 5, samples=11)
+
+    assert [(number, change.samples) for number, change in found] == [(4, 0)]
+    assert track.model is not None
+    assert track.model.seconds(22) == pytest.approx(20.0)
+
+
+def test_steps_as_foretold_with_a_new_share_and_slower_ones_later_are_a_change_of_speed() -> None:
+    _, found = after(settled(), [2.0] * 8 + [8.0] * 4, samples=20)
+
+    assert [(number, change.samples) for number, change in found] == [(11, 0)]
+
+
+def test_a_worker_that_comes_back_to_a_share_and_takes_longer_for_it_has_become_slower() -> None:
+    track, _ = after(settled(), [10.0] * 5, samples=20)
+
+    track, found = after(track, [5.0] * 3, samples=10)
+
+    assert [(number, change.factor, change.samples) for number, change in found] == [(3, pytest.approx(5.0), 0)]
+    assert track.model is not None
+    assert track.model.seconds(10) == pytest.approx(5.0)
+
+
+def test_what_is_remembered_of_other_shares_changes_with_the_speed() -> None:
+    track, _ = after(settled(), [10.0] * 5, samples=20)
+
+    track, found = after(track, [20.0] * 4, samples=20)
+
+    assert [change.samples for _, change in found] == [0]
+    assert track.model is not None
+    assert [track.model.seconds(b) for b in (10, 20)] == pytest.approx([2.0, 20.0])
+
+
+def test_only_the_newest_shares_are_remembered() -> None:
+    track = settled()
+
+    for samples in range(20, 20 + 2 * REMEMBERED):
+        track, _ = after(track, [samples / 10] * 4, samples=samples)
+
+    assert len(track.remembered) == REMEMBERED
+    assert min(track.remembered) > 20
