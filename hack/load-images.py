@@ -10,10 +10,12 @@ Usage: hack/load-images.py [--nodes NODE,NODE...] [IMAGE...]
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -127,11 +129,22 @@ def load(node: str, images: list[Image]) -> str:
     command = ["docker", "exec", "-i", node, "ctr", "-n", "k8s.io", "images", "import", "--all-platforms"]
     with subprocess.Popen([*command, "-"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
         assert process.stdin is not None
-        sent = write_archive(images, known, process.stdin)
-        process.stdin.close()
+        sent = 0
+        with contextlib.suppress(BrokenPipeError):  # ctr has ended, and says why
+            sent = write_archive(images, known, process.stdin)
+            process.stdin.close()
         if process.wait():
-            raise SystemExit(f"{node}: ctr images import failed with exit code {process.returncode}")
+            raise SystemExit(
+                f"{node}: `ctr images import` failed with exit code {process.returncode}; what it says is above. Is"
+                f" there no space left? Docker's folder has {shutil.disk_usage(docker_folder()).free / 1e9:.1f} GB free"
+            )
     return f"{node}: {', '.join(image.name.removeprefix('docker.io/') for image in images)}; {sent / 1e6:.0f} MB sent"
+
+
+def docker_folder() -> str:
+    """Where Docker keeps images and the nodes' file systems."""
+    command = ["docker", "info", "--format", "{{.DockerRootDir}}"]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
 def is_there(node: str, ids: dict[str, str]) -> bool:
