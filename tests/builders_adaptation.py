@@ -41,6 +41,8 @@ class SimulatedWorker:
     micro_batch: int | None = None
     node: NodeFact | None = None
     irreplaceable: str = ""
+    cpu: float = 0.0
+    """Processor time of its newest step; 0: not known."""
     behind: float = 0.0
     """Seconds since it began its iteration, if rounds do not wait for it."""
 
@@ -110,7 +112,8 @@ class Simulation:
         if worker.behind < compute:
             return
         worker.done += 1
-        timings = Timings(compute=compute, pull=worker.behind - compute, step=worker.behind, receive=worker.receive)
+        waited = worker.behind - compute
+        timings = Timings(compute=compute, pull=waited, step=worker.behind, receive=worker.receive, cpu=worker.cpu)
         worker.records.append(StepRecord(worker.done, worker.share, timings))
         worker.behind = 0.0
 

@@ -36,7 +36,7 @@ class Throttled(Simulation):
 
     def _compute(self, worker: SimulatedWorker) -> float:
         i = self.workers.index(worker)
-        cpu = CPU_PER_SAMPLE * worker.share * max(0.3, self.random.gauss(1.0, self.noise))
+        worker.cpu = cpu = CPU_PER_SAMPLE * worker.share * max(0.3, self.random.gauss(1.0, self.noise))
         return throttled(self.now + self.phases[i], cpu, self.quotas[i], self.period)
 
     def speed(self, part: float = 0.3) -> float:

@@ -172,6 +172,8 @@ class Timings:
     step: float = 0.0
     receive: float = 0.0
     other: float = 0.0
+    cpu: float = 0.0
+    """Processor time of the computing, which is no part of the iteration's time: 0 if it is not known."""
 
 
 NO_TIMINGS = Timings()

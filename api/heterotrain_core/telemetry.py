@@ -70,6 +70,7 @@ class WorkerTelemetry:
             step=median(t.step for t in recent),
             receive=median(t.receive for t in recent),
             other=median(t.other for t in recent),
+            cpu=median(t.cpu for t in recent),
         )
         return WorkerPace(self.own_speed(), timings)
 

@@ -121,6 +121,7 @@ class StepRecord(_message.Message):
     STEP_SECONDS_FIELD_NUMBER: _builtins.int
     RECEIVE_SECONDS_FIELD_NUMBER: _builtins.int
     OTHER_SECONDS_FIELD_NUMBER: _builtins.int
+    CPU_SECONDS_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Counts the worker's iterations from 1."""
     samples: _builtins.int
@@ -132,6 +133,7 @@ class StepRecord(_message.Message):
     step_seconds: _builtins.float
     receive_seconds: _builtins.float
     other_seconds: _builtins.float
+    cpu_seconds: _builtins.float
     def __init__(
         self,
         *,
@@ -144,10 +146,11 @@ class StepRecord(_message.Message):
         step_seconds: _builtins.float = ...,
         receive_seconds: _builtins.float = ...,
         other_seconds: _builtins.float = ...,
+        cpu_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "data_seconds", b"data_seconds", "other_seconds", b"other_seconds", "pull_seconds", b"pull_seconds", "push_seconds", b"push_seconds", "receive_seconds", b"receive_seconds", "samples", b"samples", "sequence", b"sequence", "step_seconds", b"step_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "cpu_seconds", b"cpu_seconds", "data_seconds", b"data_seconds", "other_seconds", b"other_seconds", "pull_seconds", b"pull_seconds", "push_seconds", b"push_seconds", "receive_seconds", b"receive_seconds", "samples", b"samples", "sequence", b"sequence", "step_seconds", b"step_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

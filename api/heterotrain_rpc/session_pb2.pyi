@@ -552,6 +552,7 @@ class Timings(_message.Message):
     STEP_SECONDS_FIELD_NUMBER: _builtins.int
     RECEIVE_SECONDS_FIELD_NUMBER: _builtins.int
     OTHER_SECONDS_FIELD_NUMBER: _builtins.int
+    CPU_SECONDS_FIELD_NUMBER: _builtins.int
     data_seconds: _builtins.float
     """Waiting for data, computing, pushing, and waiting for plus receiving the parameters of this iteration."""
     compute_seconds: _builtins.float
@@ -563,6 +564,8 @@ class Timings(_message.Message):
     """The part of pull_seconds after the version was there: receiving it, and handing it to the model."""
     other_seconds: _builtins.float
     """The worker's own time beside all these: messages, the library, the script between steps; no waiting, no evaluation."""
+    cpu_seconds: _builtins.float
+    """Processor time of the computing, of all threads together."""
     def __init__(
         self,
         *,
@@ -573,10 +576,11 @@ class Timings(_message.Message):
         step_seconds: _builtins.float = ...,
         receive_seconds: _builtins.float = ...,
         other_seconds: _builtins.float = ...,
+        cpu_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "data_seconds", b"data_seconds", "other_seconds", b"other_seconds", "pull_seconds", b"pull_seconds", "push_seconds", b"push_seconds", "receive_seconds", b"receive_seconds", "step_seconds", b"step_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "cpu_seconds", b"cpu_seconds", "data_seconds", b"data_seconds", "other_seconds", b"other_seconds", "pull_seconds", b"pull_seconds", "push_seconds", b"push_seconds", "receive_seconds", b"receive_seconds", "step_seconds", b"step_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

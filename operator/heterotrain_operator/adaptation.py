@@ -134,6 +134,7 @@ def _record(record: control_pb2.StepRecord) -> StepRecord:
             step=record.step_seconds,
             receive=record.receive_seconds,
             other=record.other_seconds,
+            cpu=record.cpu_seconds,
         ),
     )
 

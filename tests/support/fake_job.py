@@ -217,7 +217,7 @@ class FakeWorker:
             samples=sum(r.stop - r.start for r in grant.ranges),
             groups=[GROUP],
             timings=session_pb2.Timings(
-                compute_seconds=0.01, step_seconds=0.02, receive_seconds=0.004, other_seconds=0.002
+                compute_seconds=0.01, step_seconds=0.02, receive_seconds=0.004, other_seconds=0.002, cpu_seconds=0.008
             ),
         )
         self.on_grant(done)

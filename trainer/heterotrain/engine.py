@@ -53,6 +53,8 @@ class Update:
     clip: Clip | None
     data_seconds: float
     compute_seconds: float
+    cpu_seconds: float = 0.0
+    """Processor time of the computing, of all threads together."""
 
 
 class Engine(Protocol):

@@ -58,7 +58,7 @@ class Evaluation:
                 indices = SeededIndices(mine[start - mine.start :][: self.batch_size], engine.seed, -1)
                 samples = (self.collate or default_collate)([self.dataset[i] for i in indices])
                 _add(sums, named_numbers(self.measure(model, *_arguments(to_device(samples, device)))))
-                seconds += pace.stop()
+                seconds += pace.stop()[0]
         return sums, seconds
 
 

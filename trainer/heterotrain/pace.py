@@ -36,13 +36,12 @@ class Pace:
         """A compute phase begins."""
         self._wall, self._cpu = self._clocks.wall(), self._clocks.cpu()
 
-    def stop(self) -> float:
-        """A compute phase ends: sleep for what is missing, return how long it lasted."""
+    def stop(self) -> tuple[float, float]:
+        """A compute phase ends: sleep for what is missing, return how long it lasted and the CPU time that it took."""
         self._settle()
-        lasted = self._clocks.wall() - self._wall
-        if self._stretch <= 1.0:
-            return lasted
-        missing = self._stretch * (self._clocks.cpu() - self._cpu) - lasted
-        if missing > 0:
-            self._clocks.sleep(missing)
-        return self._clocks.wall() - self._wall
+        lasted, cpu = self._clocks.wall() - self._wall, self._clocks.cpu() - self._cpu
+        missing = self._stretch * cpu - lasted
+        if self._stretch <= 1.0 or missing <= 0:
+            return lasted, cpu
+        self._clocks.sleep(missing)
+        return self._clocks.wall() - self._wall, cpu

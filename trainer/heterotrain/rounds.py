@@ -35,6 +35,7 @@ class _Spent:
 
     data: float = 0.0
     compute: float = 0.0
+    cpu: float = 0.0
 
 
 class SampleLog:
@@ -165,7 +166,9 @@ class Rounds:
             raise UsageError(
                 "optimizer.step() must follow a batch from the loader, once for each batch; take the next batch first"
             )
-        self._spent.compute += self._pace.stop()
+        lasted, cpu = self._pace.stop()
+        self._spent.compute += lasted
+        self._spent.cpu += cpu
         batch, self._held = self._held, None
         self._gradients.add(batch.weight)
         if batch.last and self._item is not None and isinstance(self._item.decision, Grant):
@@ -174,7 +177,7 @@ class Rounds:
     def _finish(self, grant: Grant) -> None:
         spent, self._spent = self._spent, _Spent()
         clip, self._clip = self._clip, None
-        self._engine.submit(Update(grant, clip, data_seconds=spent.data, compute_seconds=spent.compute))
+        self._engine.submit(Update(grant, clip, spent.data, spent.compute, spent.cpu))
         try:
             item = self._take(self._engine.next_item())
         except LeftJobError as left:

@@ -67,4 +67,5 @@ class StepTimes:
             step_seconds=step,
             receive_seconds=self._receive,
             other_seconds=max(0.0, other),
+            cpu_seconds=update.cpu_seconds,
         )

@@ -17,6 +17,10 @@ BUSY: Final = 0.85
 """Processors in use from which on a node counts as busy."""
 OTHERS_BUSY: Final = 0.2
 THROTTLED: Final = 0.1
+STARVED: Final = 0.8
+"""A worker that gets so much of its former processor time waits for its processor."""
+MORE_WORK: Final = 1.1
+"""Times the processor time of a sample from which on computing itself is said to be dearer."""
 SLOWED: Final = 1.25
 """A worker so many times slower than at first is told of with its cause."""
 NOISY: Final = 1.5
@@ -42,12 +46,21 @@ def change_words(change: Change, node: NodeFact | None) -> Found:
     """A change of speed as a finding."""
     slower = change.factor > 1
     ratio = change.factor if slower else 1 / change.factor
+    why = (cause(node) or _own_cause(change)) if slower else ""
     if change.samples:
         words = f"{change.worker} takes {change.factor:.2f}x as long for {change.samples} samples as others let expect"
-        return Found(change.worker, Finding.SLOWER if slower else Finding.FASTER, words)
-    why = cause(node) if slower else ""
-    words = f"{change.worker} became {ratio:.2f}x {'slower' if slower else 'faster'} {change.steps} steps ago"
+    else:
+        words = f"{change.worker} became {ratio:.2f}x {'slower' if slower else 'faster'} {change.steps} steps ago"
     return Found(change.worker, Finding.SLOWER if slower else Finding.FASTER, words + (f": {why}" if why else ""))
+
+
+def _own_cause(change: Change) -> str:
+    """Why a worker became slower, from its own processor time: where nothing is known of its node."""
+    if 0 < change.cores < STARVED:
+        return f"it gets {change.cores:.0%} of the processor time that it had"
+    if change.work > MORE_WORK:
+        return f"a sample takes {change.work:.2f}x the processor time"
+    return ""
 
 
 def is_lost(track: Track | None, settings: Settings, now: float, newest: float | None) -> bool:

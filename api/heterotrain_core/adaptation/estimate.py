@@ -49,6 +49,8 @@ class Point:
     """Pushing, receiving and what else it does itself: in no relation to the share."""
     step: float
     """From the end of one iteration to that of the next, waits included."""
+    cpu: float = 0.0
+    """Processor time of the computing; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True)

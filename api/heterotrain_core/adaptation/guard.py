@@ -54,6 +54,8 @@ class Made:
     """Changes of speed seen until then, by worker."""
     paces: Mapping[str, float] = field(default_factory=dict)
     """Seconds per sample with the shares from before, by the models of then."""
+    cpus: Mapping[str, float] = field(default_factory=dict)
+    """Processor seconds that a sample took with the shares from before; 0: not known."""
     parts: Mapping[str, int] = field(default_factory=dict)
     """Workers that compute their share in parts since this change, with the size of a part."""
     marks: Mapping[str, int] | None = None

@@ -12,12 +12,14 @@ from dataclasses import replace
 from typing import Final
 
 from heterotrain_core.adaptation import guard as guards
+from heterotrain_core.adaptation.detect import MORE_WORK
 from heterotrain_core.adaptation.estimate import TRUSTED
 from heterotrain_core.adaptation.guard import Made, Speed
 from heterotrain_core.adaptation.relief import relieve
 from heterotrain_core.adaptation.saying import gain_words, propose, said, seconds
 from heterotrain_core.adaptation.start import start_plan
 from heterotrain_core.adaptation.state import Ceiling, State, num_changes, take_in
+from heterotrain_core.adaptation.track import cpu_per_sample
 from heterotrain_core.adaptation.values import Action, Decision, Mode, Observation, Verification
 from heterotrain_core.adaptation.weigh import Weighed, balanced, weigh
 from heterotrain_core.plan import reachable_total
@@ -152,11 +154,23 @@ def _may_go_on(state: State, made: Made, first: Speed) -> bool:
 
 
 def _relent(state: State, seen: Observation, made: Made, verified: Verification, now: float) -> tuple[State, Decision]:
-    """A change made rounds slower: who became slower by it works in parts; if that does not help, all goes back."""
-    suspects = {name: made.before[name] for name in _changed_since(state, made) if made.before.get(name)}
-    if suspects and not made.parts:
-        return _split(state, seen, made, suspects, now)
+    """A change made rounds slower: who became slower by it works in parts; if that does not help, all goes back.
+
+    At once if nobody computes more for a sample than before: then it is a processor that was waited for (a CPU limit,
+    neighbours), and parts do not help against that.
+    """
+    changed = _changed_since(state, made) if not made.parts else set()
+    heavier = {n: made.before[n] for n in changed if made.before.get(n) and _computes_more(state, made, n)}
+    if heavier:
+        return _split(state, seen, made, heavier, now)
     return _roll_back(state, seen, made, verified, now)
+
+
+def _computes_more(state: State, made: Made, name: str) -> bool:
+    """Whether a sample takes a worker more processor time than before the change; true if that is not known."""
+    before, mark = made.cpus.get(name, 0.0), -1 if made.marks is None else made.marks.get(name, -1)
+    now = cpu_per_sample(state.tracks[name], made.after[name], mark)
+    return not before or not now or now > MORE_WORK * before
 
 
 def _split(

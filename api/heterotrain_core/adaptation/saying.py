@@ -10,6 +10,7 @@ from heterotrain_core.adaptation.estimate import TRUSTED
 from heterotrain_core.adaptation.guard import Made
 from heterotrain_core.adaptation.plan import TRUST
 from heterotrain_core.adaptation.state import State, num_changes
+from heterotrain_core.adaptation.track import cpu_per_sample
 from heterotrain_core.adaptation.values import Action, Decision, Mode, Observation, Proposal
 from heterotrain_core.adaptation.weigh import Weighed
 from heterotrain_core.synchronization import Synchronization
@@ -65,6 +66,7 @@ def propose(
         noise_before=0.0 if measured is None else measured.error,
         changes=num_changes(state),
         paces={room.name: room.even for room in weighed.rooms if room.known},
+        cpus={name: cpu_per_sample(track, weighed.present.get(name, 0)) for name, track in state.tracks.items()},
         parts=micro_batches or {},
         held=action is Action.PROPOSE and any(row.limit == TRUST for row in weighed.rows),
         # Only what was chosen by its prediction is held against it.

@@ -37,6 +37,10 @@ class Change:
     """Since when, in steps."""
     samples: int = 0
     """A share that no line foretold: the worker is as fast as before. 0: it is not."""
+    cores: float = 0.0
+    """Processor time per second of computing, now over before; 0: not known."""
+    work: float = 0.0
+    """Processor time per sample, now over before; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +121,7 @@ def point_of(record: StepRecord) -> Point | None:
     times = (busy, t.push, beside, t.step)
     if record.samples < 1 or t.compute <= 0 or not all(math.isfinite(x) and x >= 0 for x in times):
         return None
-    return Point(record.sequence, record.samples, busy, beside, t.step)
+    return Point(record.sequence, record.samples, busy, beside, t.step, t.cpu if math.isfinite(t.cpu) else 0.0)
 
 
 def _take(track: Track, worker: str, point: Point) -> tuple[Track, list[Change]]:
@@ -140,12 +144,22 @@ def _take(track: Track, worker: str, point: Point) -> tuple[Track, list[Change]]
         return track, []
     fresh = _since_change(track.points[-alarmed.steps :], model)
     factor = median([p.busy / model.seconds(p.samples) for p in fresh])
+    cores, work = _processor(track.points[: -len(fresh)], fresh)
     changed = replace(track, slow=Sum(), fast=Sum(), changes=track.changes + 1, last_factor=factor)
     if _is_size(track, model, fresh, factor):
-        return _refit(changed), [Change(worker, factor, len(fresh), point.samples)]
+        return _refit(changed), [Change(worker, factor, len(fresh), point.samples, cores, work)]
     remembered = {size: seconds * factor for size, seconds in track.remembered.items()}
     changed = replace(changed, points=fresh, model=None, remembered=remembered)
-    return _refit(changed), [Change(worker, factor, len(fresh))]
+    return _refit(changed), [Change(worker, factor, len(fresh), 0, cores, work)]
+
+
+def _processor(before: Sequence[Point], now: Sequence[Point]) -> tuple[float, float]:
+    """Processor time per second of computing and per sample, now over before; 0: not known."""
+    known, new = ([p for p in points if p.cpu > 0] for points in (before, now))
+    if not known or not new:
+        return 0.0, 0.0
+    cores = median([p.cpu / p.busy for p in new]) / median([p.cpu / p.busy for p in known])
+    return cores, median([p.cpu / p.samples for p in new]) / median([p.cpu / p.samples for p in known])
 
 
 def _is_size(track: Track, model: SpeedModel, fresh: Sequence[Point], factor: float) -> bool:
@@ -196,6 +210,12 @@ def forget(track: Track, share: int) -> Track:
     points = tuple(p for p in track.points if p.samples != share)
     remembered = {size: seconds for size, seconds in track.remembered.items() if size != share}
     return _refit(replace(track, points=points, remembered=remembered, slow=Sum(), fast=Sum()))
+
+
+def cpu_per_sample(track: Track, share: int, after: int = -1) -> float:
+    """Processor seconds that a sample took with exactly this share, later than sequence `after`; 0: not known."""
+    known = [p.cpu / p.samples for p in steps_with(track.points, share, after) if p.cpu > 0]
+    return median(known) if known else 0.0
 
 
 def steps_with(points: Iterable[Point], share: int, after: int = -1) -> list[Point]:

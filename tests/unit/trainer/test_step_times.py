@@ -27,6 +27,7 @@ class Hand:
 def an_iteration(
     *, wait: float = 0.0, transfer: float = 0.0, hand_over: float = 0.0, before: float = 0.0, evaluation: float = 0.0,
     measured: float = 0.0, data: float = 0.0, compute: float = 1.0, push: float = 0.0, after: float = 0.0,
+    cpu: float = 0.0,
 ) -> list[pb.Timings]:  # fmt: skip
     """Two iterations: one of nothing but computing, then one with these parts (seconds), in this order."""
     hand = Hand()
@@ -48,7 +49,7 @@ def an_iteration(
     hand.move(before + data + compute)
     with times.pushing():
         hand.move(push)
-    return [*done, times.done(Update(GRANT, None, data_seconds=data, compute_seconds=compute))]
+    return [*done, times.done(Update(GRANT, None, data_seconds=data, compute_seconds=compute, cpu_seconds=cpu))]
 
 
 @pytest.mark.parametrize(
@@ -71,12 +72,13 @@ def an_iteration(
             pb.Timings(other_seconds=0.5),
             id="an evaluation is not, with its waits",
         ),
+        pytest.param({"cpu": 3.5}, pb.Timings(cpu_seconds=3.5), id="processor time is told, and is no part of it"),
         pytest.param({"data": 0.25, "push": 0.5}, pb.Timings(data_seconds=0.25, push_seconds=0.5), id="data and push"),
     ],
 )
 def test_every_part_of_an_iteration_is_counted_once(parts: dict[str, float], want: pb.Timings) -> None:
     first, second = an_iteration(**parts)
-    want.compute_seconds, want.step_seconds = 1.0, 1.0 + sum(parts.values())
+    want.compute_seconds, want.step_seconds = 1.0, 1.0 + sum(parts.values()) - parts.get("cpu", 0.0)
     assert first == pb.Timings(compute_seconds=1.0, step_seconds=1.0)
     assert second == want
 

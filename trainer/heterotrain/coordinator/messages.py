@@ -84,6 +84,7 @@ def done_of(worker: str, done: session_pb2.Done) -> ev.Done:
             step=t.step_seconds,
             receive=t.receive_seconds,
             other=t.other_seconds,
+            cpu=t.cpu_seconds,
         ),
     )
 

@@ -125,4 +125,5 @@ def _step_record(record: StepRecord) -> control_pb2.StepRecord:
         step_seconds=times.step,
         receive_seconds=times.receive,
         other_seconds=times.other,
+        cpu_seconds=times.cpu,
     )

@@ -235,6 +235,30 @@ def test_a_share_that_thrashes_in_one_go_is_computed_in_parts_of_the_size_that_w
     assert [d.verified.generation for d in told(job) if d.verified] == [3]
 
 
+@pytest.mark.parametrize(
+    ("processor_time", "want"),
+    [
+        pytest.param([1.0, 1.0], Action.ROLL_BACK, id="no more for a sample: it waits for a processor"),
+        pytest.param([1.0, 1.5], Action.SPLIT, id="more for a sample: page faults, cache"),
+        pytest.param([0.0, 0.0], Action.SPLIT, id="not known"),
+    ],
+)
+def test_parts_are_tried_only_if_a_sample_takes_more_processor_time(processor_time: list[float], want: Action) -> None:
+    """By the share: up to 40 samples at once, and more."""
+    job = thrashing(parts_help=False)
+    worker = job.workers[0]
+    pace = worker.pace
+
+    def computing(round_: int) -> float:
+        worker.cpu = worker.share * processor_time[worker.share > 40]
+        return pace(round_)
+
+    worker.pace = computing
+    job.run(20)
+
+    assert [d.action for _, d in job.decisions if d.proposal is not None][:2] == [Action.PROPOSE, want]
+
+
 def test_a_change_that_makes_rounds_slower_in_parts_too_is_undone_and_shares_stay_for_a_while() -> None:
     job = thrashing(parts_help=False)
 
