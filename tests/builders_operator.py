@@ -135,6 +135,8 @@ def make_state(
         "samples": 320,
         "samples_per_second": 90.0,
         "ideal_samples_per_second": 100.0,
+        "pushed_bytes_per_sample": 800.4,
+        "pulled_bytes_per_sample": 400.6,
         "message": "epoch 1 of 3, round 40 of 120",
         "synchronization": control_pb2.SynchronizationState(
             mode="Delay",

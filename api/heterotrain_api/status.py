@@ -115,6 +115,10 @@ class Efficiency(Resource):
     """Part of their time that workers wait for others and for transfers, on average, in percent."""
     imbalance_percent: Percent = 0
     """How much less time the fastest worker computes in a round than the slowest, in percent of the slowest's."""
+    pushed_bytes_per_sample: Count = 0
+    """Bytes that workers send to the parameter servers, for each sample: larger batches need fewer."""
+    pulled_bytes_per_sample: Count = 0
+    """Bytes that workers get from the parameter servers, for each sample."""
 
 
 class PlanStatus(Resource):

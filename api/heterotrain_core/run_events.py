@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from heterotrain_core.run_values import NO_TIMINGS, Clip, Manifest, RunReason, Timings
+from heterotrain_core.run_values import NO_TIMINGS, NO_TRAFFIC, Clip, Manifest, RunReason, Timings, Traffic
 from heterotrain_core.synchronization import Synchronization
 from heterotrain_core.types import Share
 
@@ -86,6 +86,7 @@ class Done:
     clip: Clip | None = None
     absent: frozenset[int] = frozenset()
     timings: Timings = NO_TIMINGS
+    traffic: Traffic = NO_TRAFFIC
 
 
 @dataclass(frozen=True, slots=True)

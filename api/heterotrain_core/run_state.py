@@ -82,6 +82,8 @@ class RunView:
     mean_samples_per_second: float
     ideal_samples_per_second: float
     round_seconds: float
+    bytes_per_sample: tuple[float, float]
+    """Pushed and pulled by the workers."""
     workers: tuple[WorkerView, ...]
     plan: Plan
     plan_round: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from heterotrain_core.layout import TensorSpec
 from heterotrain_core.synchronization import BSP, Synchronization
@@ -177,6 +178,16 @@ class Timings:
 
 
 NO_TIMINGS = Timings()
+
+
+class Traffic(NamedTuple):
+    """Bytes between a worker and the shards."""
+
+    pushed: int = 0
+    pulled: int = 0
+
+
+NO_TRAFFIC = Traffic()
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ def view_run(parts: RunParts, now: float) -> RunView:
         mean_samples_per_second=totals.mean_speed(now),
         ideal_samples_per_second=sum(m.telemetry.own_speed() for m in parts.members.present()),
         round_seconds=totals.round_seconds(),
+        bytes_per_sample=totals.bytes_per_sample(),
         workers=tuple(
             view_worker(m, plan.shares.get(m.name), rounds.last_grant(m.ordinal) if rounds is not None else None)
             for m in parts.members

@@ -8,7 +8,7 @@ from itertools import pairwise
 from statistics import median
 
 from heterotrain_core.progress import Progress
-from heterotrain_core.run_values import Timings
+from heterotrain_core.run_values import Timings, Traffic
 
 WINDOW = 20
 """Rounds that a median is taken over."""
@@ -90,6 +90,8 @@ class RoundTelemetry:
         self.ended: float | None = None
         self.evaluation_seconds = 0.0
         """In evaluations that are over and lie within the training."""
+        self._computed = 0
+        self._traffic = Traffic()
         self._evaluating: float | None = None
         self._recent: deque[tuple[float, int]] = deque(maxlen=WINDOW + 1)
 
@@ -120,6 +122,16 @@ class RoundTelemetry:
         # On a clock that stands still in evaluations.
         clock = now if self._evaluating is None else min(now, self._evaluating)
         self._recent.append((clock - self.evaluation_seconds, samples))
+
+    def moved(self, samples: int, traffic: Traffic) -> None:
+        """A worker has computed `samples`, with so many bytes."""
+        self._computed += samples
+        self._traffic = Traffic(self._traffic.pushed + traffic.pushed, self._traffic.pulled + traffic.pulled)
+
+    def bytes_per_sample(self) -> tuple[float, float]:
+        """Pushed and pulled, of all samples that were computed since this began; 0 until known."""
+        computed = max(1, self._computed)
+        return self._traffic.pushed / computed, self._traffic.pulled / computed
 
     def end(self, now: float) -> None:
         """The last commit of the training is published."""

@@ -614,6 +614,8 @@ class JobState(_message.Message):
     ROUNDS_LOST_FIELD_NUMBER: _builtins.int
     CHECKPOINT_VERSION_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
+    PUSHED_BYTES_PER_SAMPLE_FIELD_NUMBER: _builtins.int
+    PULLED_BYTES_PER_SAMPLE_FIELD_NUMBER: _builtins.int
     job_name: _builtins.str
     job_uid: _builtins.str
     term: _builtins.int
@@ -649,6 +651,9 @@ class JobState(_message.Message):
     """Rounds that were trained and lost by that, as far as they are known."""
     checkpoint_version: _builtins.int
     """Version of the newest checkpoint that is whole."""
+    pushed_bytes_per_sample: _builtins.float
+    """What workers sent to the shards and got from them, per trained sample, since this coordinator began."""
+    pulled_bytes_per_sample: _builtins.float
     @_builtins.property
     def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerState]: ...
     @_builtins.property
@@ -698,10 +703,12 @@ class JobState(_message.Message):
         rounds_lost: _builtins.int = ...,
         checkpoint_version: _builtins.int | None = ...,
         groups: _abc.Iterable[Global___GroupState] | None = ...,
+        pushed_bytes_per_sample: _builtins.float = ...,
+        pulled_bytes_per_sample: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_version", b"_checkpoint_version", "checkpoint_version", b"checkpoint_version", "plan", b"plan", "synchronization", b"synchronization"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_version", b"_checkpoint_version", "checkpoint_version", b"checkpoint_version", "dataset_size", b"dataset_size", "epoch", b"epoch", "epochs", b"epochs", "evaluation_seconds", b"evaluation_seconds", "events", b"events", "global_batch_size", b"global_batch_size", "groups", b"groups", "ideal_samples_per_second", b"ideal_samples_per_second", "job_name", b"job_name", "job_uid", b"job_uid", "mean_samples_per_second", b"mean_samples_per_second", "message", b"message", "model_path", b"model_path", "phase", b"phase", "plan", b"plan", "reason", b"reason", "reported", b"reported", "restores", b"restores", "round_seconds", b"round_seconds", "rounds_lost", b"rounds_lost", "rounds_planned", b"rounds_planned", "samples", b"samples", "samples_per_second", b"samples_per_second", "shards", b"shards", "synchronization", b"synchronization", "term", b"term", "training_seconds", b"training_seconds", "version", b"version", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_version", b"_checkpoint_version", "checkpoint_version", b"checkpoint_version", "dataset_size", b"dataset_size", "epoch", b"epoch", "epochs", b"epochs", "evaluation_seconds", b"evaluation_seconds", "events", b"events", "global_batch_size", b"global_batch_size", "groups", b"groups", "ideal_samples_per_second", b"ideal_samples_per_second", "job_name", b"job_name", "job_uid", b"job_uid", "mean_samples_per_second", b"mean_samples_per_second", "message", b"message", "model_path", b"model_path", "phase", b"phase", "plan", b"plan", "pulled_bytes_per_sample", b"pulled_bytes_per_sample", "pushed_bytes_per_sample", b"pushed_bytes_per_sample", "reason", b"reason", "reported", b"reported", "restores", b"restores", "round_seconds", b"round_seconds", "rounds_lost", b"rounds_lost", "rounds_planned", b"rounds_planned", "samples", b"samples", "samples_per_second", b"samples_per_second", "shards", b"shards", "synchronization", b"synchronization", "term", b"term", "training_seconds", b"training_seconds", "version", b"version", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__checkpoint_version: _TypeAlias = _typing.Literal["checkpoint_version"]  # noqa: Y015
     _WhichOneofArgType__checkpoint_version: _TypeAlias = _typing.Literal["_checkpoint_version", b"_checkpoint_version"]  # noqa: Y015

@@ -601,6 +601,8 @@ class Done(_message.Message):
     NORM_TYPE_FIELD_NUMBER: _builtins.int
     ABSENT_FIELD_NUMBER: _builtins.int
     TIMINGS_FIELD_NUMBER: _builtins.int
+    PUSHED_BYTES_FIELD_NUMBER: _builtins.int
+    PULLED_BYTES_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     iteration: _builtins.int
     base_version: _builtins.int
@@ -611,6 +613,9 @@ class Done(_message.Message):
     max_norm: _builtins.float
     """Clip the norm of the aggregate."""
     norm_type: _builtins.float
+    pushed_bytes: _builtins.int
+    """Bytes of this gradient, and of the versions that were pulled since the last done."""
+    pulled_bytes: _builtins.int
     @_builtins.property
     def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Hyperparameters of each parameter group, a JSON object each."""
@@ -635,10 +640,12 @@ class Done(_message.Message):
         norm_type: _builtins.float | None = ...,
         absent: _abc.Iterable[_builtins.int] | None = ...,
         timings: Global___Timings | None = ...,
+        pushed_bytes: _builtins.int = ...,
+        pulled_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_norm", b"_max_norm", "_norm_type", b"_norm_type", "max_norm", b"max_norm", "norm_type", b"norm_type", "timings", b"timings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_norm", b"_max_norm", "_norm_type", b"_norm_type", "absent", b"absent", "base_version", b"base_version", "groups", b"groups", "iteration", b"iteration", "max_norm", b"max_norm", "norm_type", b"norm_type", "refusal", b"refusal", "refused", b"refused", "samples", b"samples", "term", b"term", "timings", b"timings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_norm", b"_max_norm", "_norm_type", b"_norm_type", "absent", b"absent", "base_version", b"base_version", "groups", b"groups", "iteration", b"iteration", "max_norm", b"max_norm", "norm_type", b"norm_type", "pulled_bytes", b"pulled_bytes", "pushed_bytes", b"pushed_bytes", "refusal", b"refusal", "refused", b"refused", "samples", b"samples", "term", b"term", "timings", b"timings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_norm: _TypeAlias = _typing.Literal["max_norm"]  # noqa: Y015
     _WhichOneofArgType__max_norm: _TypeAlias = _typing.Literal["_max_norm", b"_max_norm"]  # noqa: Y015

@@ -216,6 +216,8 @@ class FakeWorker:
             base_version=grant.version,
             samples=sum(r.stop - r.start for r in grant.ranges),
             groups=[GROUP],
+            pushed_bytes=96,
+            pulled_bytes=48,
             timings=session_pb2.Timings(
                 compute_seconds=0.01, step_seconds=0.02, receive_seconds=0.004, other_seconds=0.002, cpu_seconds=0.008
             ),

@@ -31,6 +31,7 @@ from heterotrain.transport.base import INITIAL_ITERATION, PushKey, PushStatus, T
 from heterotrain.transport.tcp import Hello, TcpTensorClient
 from heterotrain_api.contract import PROTOCOL_VERSION, Env, Role, ps_name
 from heterotrain_core.layout import make_layout
+from heterotrain_core.run_values import Traffic
 from heterotrain_core.sync.policy import DRAINED
 from heterotrain_core.types import EpochEnd, Grant, TrainingEnd
 from heterotrain_rpc import session_pb2 as pb
@@ -99,6 +100,8 @@ class JobEngine:
         """A grant was taken, and it is not known yet that its gradient is in a version."""
         self._leaving = False
         self._drained = False
+        self._pulled_bytes = 0
+        """Since the last done."""
         self.version = 0
 
     def open(self) -> Self:
@@ -171,6 +174,7 @@ class JobEngine:
                     transfer = bound.shards.pull(self._welcome.term, item.decision.version, frozen=False)
                     self._times.receive(transfer, bound.arena.after_pull)
                     self.version = item.decision.version
+                    self._pulled_bytes += bound.shards.pull_bytes
                     if self._metrics is not None:
                         self._metrics.pulled(self.version, bound.shards.pull_bytes)
             if isinstance(item.decision, EpochEnd):
@@ -207,7 +211,10 @@ class JobEngine:
             refusing = [name for name, status in answers.items() if status is PushStatus.NOT_FINITE]
             refusal = f"{', '.join(refusing)}: {bound.arena.not_finite() or 'unknown tensor'}" if refusing else None
             absent = [bound.setup.tensors.trained[i][0] for i in bound.gradients.absent]
-            done = done_message(self._welcome.term, update, _groups(bound.setup), absent, timings, refusal=refusal)
+            traffic, self._pulled_bytes = Traffic(bound.shards.push_bytes, self._pulled_bytes), 0
+            done = done_message(
+                self._welcome.term, update, _groups(bound.setup), absent, timings, traffic=traffic, refusal=refusal
+            )
             self._send(pb.WorkerMessage(done=done))
             if self._metrics is not None:
                 self._metrics.stepped(update.grant, timings, bound.shards.push_bytes, refused=refusal is not None)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from heterotrain.engine import Setup, Update
 from heterotrain.grants import Item
 from heterotrain.tensor_messages import tensor_message
+from heterotrain_core.run_values import Traffic
 from heterotrain_core.types import EpochEnd, Grant, SampleRange, TrainingEnd
 from heterotrain_rpc import control_pb2 as control
 from heterotrain_rpc import session_pb2 as pb
@@ -57,6 +58,7 @@ def done_message(
     absent: Sequence[int],
     timings: pb.Timings,
     *,
+    traffic: Traffic,
     refusal: str | None,
 ) -> pb.Done:
     """Say that the gradient is on all shards; `refusal` says which shard found what not finite."""
@@ -70,6 +72,8 @@ def done_message(
         groups=groups,
         absent=absent,
         timings=timings,
+        pushed_bytes=traffic.pushed,
+        pulled_bytes=traffic.pulled,
     )
     if update.clip is not None:
         done.max_norm = update.clip.max_norm

@@ -76,6 +76,8 @@ def efficiency(state: control_pb2.JobState, old: Efficiency) -> Efficiency:
         percent_of_ideal=count(100 * reached / ideal, 1000) if ideal > 0 else 0,
         idle_percent=count(100 * _idle(state), 1000),
         imbalance_percent=count(100 * _imbalance(state), 1000),
+        pushed_bytes_per_sample=count(state.pushed_bytes_per_sample),
+        pulled_bytes_per_sample=count(state.pulled_bytes_per_sample),
     )
 
 

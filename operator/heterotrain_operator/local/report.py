@@ -79,6 +79,7 @@ def build(record: Record) -> dict[str, Any]:
         "recent_samples_per_second": last.samples_per_second,
         "ideal_samples_per_second": ideal,
         "efficiency": reached / ideal if ideal > 0 else None,
+        "bytes_per_sample": {"pushed": last.pushed_bytes_per_sample, "pulled": last.pulled_bytes_per_sample},
         "s_balance": balance_speed_up([worker.samples_per_second for worker in last.workers]),
         "reported": reported,
         "workers": [_worker(worker, record.stretches or {}) for worker in last.workers],
@@ -220,6 +221,7 @@ def markdown(report: Mapping[str, Any], plots: Sequence[str], without: str = "")
         ("ideal (sum of own speeds)", f"{report['ideal_samples_per_second']:,.1f} samples/s"),
         ("efficiency", "unknown" if report["efficiency"] is None else f"{report['efficiency']:.1%}"),
         ("S_balance", "unknown" if report["s_balance"] is None else f"{report['s_balance']:.2f}"),
+        ("sent and received per sample", _per_sample(report["bytes_per_sample"])),
         *_reported_texts(report),
     ]
     columns = ("worker", "group", "share", "samples/s", "samples", "compute ms", "wait ms", "step ms", "device")
@@ -233,6 +235,10 @@ def markdown(report: Mapping[str, Any], plots: Sequence[str], without: str = "")
         cells = [(f"{event['seconds']:.1f}", event["reason"], event["message"]) for event in report["events"]]
         parts += ["", "## Events", "", *table(("seconds", "reason", "message"), cells)]
     return "\n".join([*parts, ""])
+
+
+def _per_sample(told: Mapping[str, float]) -> str:
+    return f"{told['pushed'] / 1024:,.1f} and {told['pulled'] / 1024:,.1f} KiB"
 
 
 def _worker_cells(worker: Mapping[str, Any]) -> tuple[str, ...]:

@@ -140,6 +140,8 @@ async def test_a_watcher_sees_the_job_to_its_end(tmp_path: Path) -> None:
     assert worker.samples_per_second > 0
     assert (worker.receive_seconds, worker.other_seconds) == (0.004, 0.002)
     assert (record.receive_seconds, record.other_seconds, record.cpu_seconds) == pytest.approx((0.004, 0.002, 0.008))
+    pushes = sum(w.rounds for w in last.workers)
+    assert (last.pushed_bytes_per_sample, last.pulled_bytes_per_sample) == (96 * pushes / 40, 48 * pushes / 40)
     assert [e.sequence for e in last.events] == list(range(1, len(last.events) + 1))
 
 

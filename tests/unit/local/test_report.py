@@ -23,7 +23,8 @@ def make_state() -> control_pb2.JobState:
         epochs=3, version=9, samples=72, global_batch_size=8, shards=2, training_seconds=4.0, evaluation_seconds=0.5,
         restores=1, rounds_lost=4,
         samples_per_second=30.0,
-        mean_samples_per_second=18.0, ideal_samples_per_second=60.0, workers=[worker, other], reported={"loss": 0.5},
+        mean_samples_per_second=18.0, ideal_samples_per_second=60.0, pushed_bytes_per_sample=2048.0,
+        pulled_bytes_per_sample=1024.0, workers=[worker, other], reported={"loss": 0.5},
         plan=control_pb2.PlanState(
             generation=2, effective_round=4, reason="by hand",
             shares=[control_pb2.PlanShare(worker="cpu-0", samples=6), control_pb2.PlanShare(worker="cpu-1", samples=2)],
@@ -111,6 +112,7 @@ def test_report_of_a_job_that_succeeded() -> None:
         "samples_per_second": 18.0,
         "recent_samples_per_second": 30.0,
         "ideal_samples_per_second": 60.0,
+        "bytes_per_sample": {"pushed": 2048.0, "pulled": 1024.0},
         "efficiency": 0.3,
         "s_balance": 1.5,
         "accuracy": 0.875,
@@ -211,6 +213,7 @@ def test_markdown_has_the_figures_the_workers_and_the_events() -> None:
     text = markdown(build(RECORD), ["shares.png"])
     assert text.startswith("# tiny: Succeeded\n\nCompleted: all epochs\n")
     assert "| efficiency | 30.0% |" in text
+    assert "| sent and received per sample | 2.0 and 1.0 KiB |" in text
     assert "| cpu-0 | cpu | 6 | 40.0 | 45 | 250.0 | 125.0 | 500.0 | CPU |" in text
     assert "![shares](shares.png)" in text
     assert "| 0.5 | PlanApplied | plan 2 \\| in force |" in text

@@ -63,6 +63,8 @@ def test_the_status_of_a_running_job() -> None:
         "percentOfIdeal": 90,
         "idlePercent": 10,
         "imbalancePercent": 0,
+        "pushedBytesPerSample": 800,
+        "pulledBytesPerSample": 401,
     }
     assert (status.ready_workers, status.ready_parameter_servers) == ("2/2", "1/1")
     assert status.synchronization.model_dump() == {

@@ -7,7 +7,7 @@ from heterotrain.tensor_messages import tensor_message, tensor_of
 from heterotrain_core import run_effects as out
 from heterotrain_core import run_events as ev
 from heterotrain_core.event_log import printable
-from heterotrain_core.run_values import Clip, Manifest, Timings
+from heterotrain_core.run_values import Clip, Manifest, Timings, Traffic
 from heterotrain_core.types import EpochEnd, Grant, Plan, Share, TrainingEnd
 from heterotrain_rpc import control_pb2, session_pb2
 
@@ -86,6 +86,7 @@ def done_of(worker: str, done: session_pb2.Done) -> ev.Done:
             other=t.other_seconds,
             cpu=t.cpu_seconds,
         ),
+        traffic=Traffic(max(0, done.pushed_bytes), max(0, done.pulled_bytes)),
     )
 
 

@@ -69,6 +69,8 @@ def job_state(view: RunView, config: TrainerConfig, past: Past) -> control_pb2.J
         ],
         shards=len(config.shards),
         round_seconds=view.round_seconds,
+        pushed_bytes_per_sample=view.bytes_per_sample[0],
+        pulled_bytes_per_sample=view.bytes_per_sample[1],
         model_path=view.model,
         synchronization=state_of(view.synchronization),
         restores=past.restores,
