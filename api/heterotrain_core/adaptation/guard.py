@@ -32,6 +32,8 @@ THAW_WINDOWS: Final = 6
 VERIFY_STEPS: Final = 8
 MOST_DOUBT: Final = 0.5
 """Whatever predictions came to, larger gains are still taken."""
+DOUBT_SECONDS: Final = 120.0
+"""Half of the doubt is gone after so long: without a change there is nothing that could come true."""
 AS_PREDICTED: Final = 0.1
 """A prediction that is wrong by no more has come true."""
 RECENT: Final = 20
@@ -83,6 +85,8 @@ class Guard:
     made: Made | None = None
     doubt: float = 0.0
     """How much longer than predicted rounds took of late, relative: a gain within it is not believed."""
+    doubted_at: float = 0.0
+    """When that was."""
 
 
 class Verdict(NamedTuple):
@@ -140,7 +144,13 @@ def after_change(guard: Guard, settings: Settings, made: Made, now: float) -> Gu
     """Remember an agreed change; after one that undoes the last, half steps and twice the windows."""
     last = guard.made
     if last is None or is_calm(guard, settings, made.effective_round):
-        return Guard(made=made, frozen_until=guard.frozen_until, frozen_why=guard.frozen_why, doubt=guard.doubt)
+        return Guard(
+            made=made,
+            frozen_until=guard.frozen_until,
+            frozen_why=guard.frozen_why,
+            doubt=guard.doubt,
+            doubted_at=guard.doubted_at,
+        )
     if not undoes(made, last):
         return replace(guard, made=made, over=0)
     reversals = guard.reversals + 1
@@ -218,10 +228,15 @@ def verify(made: Made, after: Speed) -> Verification:
     )
 
 
-def doubted(guard: Guard, verified: Verification) -> Guard:
+def doubted(guard: Guard, verified: Verification, now: float) -> Guard:
     """After a verification: as doubtful as that was late, and at least half as much as before."""
     late = verified.measured_seconds / verified.predicted_seconds - 1.0 if verified.predicted_seconds > 0 else 0.0
-    return replace(guard, doubt=max(min(late, MOST_DOUBT), guard.doubt / 2))
+    return replace(guard, doubt=max(min(late, MOST_DOUBT), doubt(guard, now) / 2), doubted_at=now)
+
+
+def doubt(guard: Guard, now: float) -> float:
+    """What is left of the doubt."""
+    return guard.doubt * math.exp2((guard.doubted_at - now) / DOUBT_SECONDS)
 
 
 def is_as_predicted(made: Made, after: Speed, settings: Settings) -> bool:

@@ -99,17 +99,16 @@ def _room(worker: WorkerSeen, track: Track, ceiling: int | None, lost: bool, gra
         )
     beside = median([p.beside for p in track.points])
     fixed, per_sample, limit = model.fixed + beside, model.per_sample, ""
+    bent = model.curve.later(beside) if model.knots else None
     if lost:
-        return Room(
-            worker.name, worker.share, fixed, per_sample, worker.share, worker.share, True, beside, "metrics lost"
-        )
+        share = worker.share
+        return Room(worker.name, share, fixed, per_sample, share, share, True, beside, "metrics lost", bent)
     if ceiling is not None and ceiling < high:
         high, limit = max(low, ceiling), "memory"
     trusted = max(worker.share, GROWTH * max(worker.share, track.largest))
     if trusted < high:
         high, limit = trusted, TRUST
     high = low + (max(high, worker.share) - low) // grain * grain
-    bent = model.curve.later(beside) if model.knots else None
     low = min(low, worker.share)
     return Room(worker.name, worker.share, fixed, per_sample, low, high, True, beside, limit, bent)
 

@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Final
+from typing import Final, NamedTuple
 
-from heterotrain_core.adaptation.estimate import KEPT, TRUSTED, Point, SpeedModel, fit, is_near, means
+from heterotrain_core.adaptation.estimate import KEPT, SPREAD, TRUSTED, Point, SpeedModel, fit, is_near, means
 from heterotrain_core.telemetry import StepRecord
 
 COLD_STEPS: Final = 2
@@ -23,6 +23,8 @@ REFERENCE_STEPS: Final = 5
 """Records that a model must rest on before steps are held against it."""
 REMEMBERED: Final = 16
 """Shares."""
+REMEMBERED_SECONDS: Final = 240.0
+"""What a share took may have been another program's doing: by then it may be tried again."""
 _TINY: Final = 1e-9
 
 
@@ -41,6 +43,14 @@ class Change:
     """Processor time per second of computing, now over before; 0: not known."""
     work: float = 0.0
     """Processor time per sample, now over before; 0: not known."""
+
+
+class Known(NamedTuple):
+    """What a share takes at the present speed."""
+
+    seconds: float
+    at: float
+    """When it was among the kept steps last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +79,7 @@ class Track:
     """Samples a second when first known: tells slowness that was there from the beginning."""
     seen: int = 0
     """Sequence of the newest record."""
-    remembered: Mapping[int, float] = field(default_factory=dict)
+    remembered: Mapping[int, Known] = field(default_factory=dict)
     """The newest shares computed and their times at this speed, from steps older than `points` too."""
     sizes: frozenset[int] = frozenset()
     """Shares computed so far; the first step of each is left out."""
@@ -125,11 +135,12 @@ def point_of(record: StepRecord) -> Point | None:
 
 
 def _take(track: Track, worker: str, point: Point) -> tuple[Track, list[Change]]:
-    older = track.points
-    if older and older[-1].samples != point.samples:
-        # It comes back to a size: what that takes now counts, and tells whether the worker is still as fast.
-        older = tuple(p for p in older if p.samples != point.samples)
-    track = replace(track, points=(*older, point)[-KEPT:], unfitted=track.unfitted + 1)
+    points = (*track.points, point)
+    before, lately = points[-2 * TRUSTED : -TRUSTED], points[-TRUSTED:]
+    if len(before) == TRUSTED and _sizes(lately) == {point.samples} and point.samples not in _sizes(before):
+        # It is back at a size, and not for the one ragged round of an epoch: what that takes now counts.
+        points = (*(p for p in points[:-TRUSTED] if p.samples != point.samples), *lately)
+    track = replace(track, points=points[-KEPT:], unfitted=track.unfitted + 1)
     model = track.model
     if model is None or model.steps < REFERENCE_STEPS:
         return track, []
@@ -148,9 +159,30 @@ def _take(track: Track, worker: str, point: Point) -> tuple[Track, list[Change]]
     changed = replace(track, slow=Sum(), fast=Sum(), changes=track.changes + 1, last_factor=factor)
     if _is_size(track, model, fresh, factor):
         return _refit(changed), [Change(worker, factor, len(fresh), point.samples, cores, work)]
-    remembered = {size: seconds * factor for size, seconds in track.remembered.items()}
-    changed = replace(changed, points=fresh, model=None, remembered=remembered)
+    changed = replace(changed, points=fresh, model=None, remembered=_at_new_speed(track.remembered, fresh, factor))
     return _refit(changed), [Change(worker, factor, len(fresh), 0, cores, work)]
+
+
+def _at_new_speed(remembered: Mapping[int, Known], fresh: Sequence[Point], factor: float) -> dict[int, Known]:
+    """What is remembered, after a change of speed by `factor`: changed with it, but left where that is in proportion.
+
+    A change of speed that came with a new share was taken for that share's effect (`_is_size`). When it goes, or shows
+    with the old share too, the shares of before are as they were, and the new one is no dearer than others.
+    """
+    even = median([p.busy / p.samples for p in fresh])
+
+    def off(size: int, seconds: float) -> float:
+        return abs(math.log(seconds / (even * size)))
+
+    def now(size: int, seconds: float) -> float:
+        stays = off(size, seconds) < min(math.log(SPREAD), off(size, seconds * factor))
+        return seconds if stays else seconds * factor
+
+    return {size: known._replace(seconds=now(size, known.seconds)) for size, known in remembered.items()}
+
+
+def _sizes(points: Iterable[Point]) -> set[int]:
+    return {p.samples for p in points}
 
 
 def _processor(before: Sequence[Point], now: Sequence[Point]) -> tuple[float, float]:
@@ -166,7 +198,7 @@ def _is_size(track: Track, model: SpeedModel, fresh: Sequence[Point], factor: fl
     """Whether what seems a change of speed is how a new size is: so are all of its steps, and none near it is known."""
     size = fresh[-1].samples
     times = [p.busy for p in track.points if p.samples == size]
-    times += [track.remembered[size]] if size in track.remembered else []
+    times += [track.remembered[size].seconds] if size in track.remembered else []
     ratios = [t / model.seconds(size) for t in times]
     others = {*(p.samples for p in track.points), *track.remembered} - {size}
     return all(abs(r - factor) <= abs(r - 1.0) for r in ratios) and not any(is_near(size, other) for other in others)
@@ -193,11 +225,13 @@ def _is_stale(track: Track) -> bool:
 
 def _refit(track: Track) -> Track:
     track = replace(track, unfitted=0)
-    model = fit(track.points, track.prior, track.remembered)
+    now = track.news_at or 0.0
+    recent = {size: known for size, known in track.remembered.items() if now - known.at < REMEMBERED_SECONDS}
+    model = fit(track.points, track.prior, {size: known.seconds for size, known in recent.items()})
     if model is None:
         return replace(track, model=None)
-    measured = means(track.points)
-    older = {size: seconds for size, seconds in track.remembered.items() if size not in measured}
+    measured = {size: Known(seconds, now) for size, seconds in means(track.points).items()}
+    older = {size: known for size, known in recent.items() if size not in measured}
     track = replace(track, remembered=dict([*older.items(), *measured.items()][-REMEMBERED:]))
     speed = track.first_speed
     if not speed and model.steps >= REFERENCE_STEPS:
@@ -208,7 +242,7 @@ def _refit(track: Track) -> Track:
 def forget(track: Track, share: int) -> Track:
     """The track without what it knows of one share: it is computed in another way from now on."""
     points = tuple(p for p in track.points if p.samples != share)
-    remembered = {size: seconds for size, seconds in track.remembered.items() if size != share}
+    remembered = {size: known for size, known in track.remembered.items() if size != share}
     return _refit(replace(track, points=points, remembered=remembered, slow=Sum(), fast=Sum()))
 
 

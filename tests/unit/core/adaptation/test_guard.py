@@ -8,12 +8,14 @@ import pytest
 
 from heterotrain_core.adaptation.estimate import SpeedModel
 from heterotrain_core.adaptation.guard import (
+    DOUBT_SECONDS,
     Guard,
     Made,
     Speed,
     Verdict,
     after_change,
     band,
+    doubt,
     doubted,
     judge,
     made_worse,
@@ -105,11 +107,26 @@ def test_what_has_long_been_within_the_band_must_exceed_more_of_it(steps: tuple[
 def test_predictions_that_did_not_come_true_widen_the_dead_band(measured: list[float], want: list[float]) -> None:
     guard, doubts = Guard(), []
     for seconds in measured:
-        guard = doubted(guard, verify(made((5, 5), (6, 4), 10), Speed(seconds, 100.0, 0.01)))
+        guard = doubted(guard, verify(made((5, 5), (6, 4), 10), Speed(seconds, 100.0, 0.01)), 7.0)
         doubts.append(guard.doubt)
 
     assert doubts == pytest.approx(want)
     assert band(SETTINGS, [], doubts[0]) == pytest.approx(max(0.05, want[0]))
+
+
+@pytest.mark.parametrize(
+    ("later", "want"),
+    [
+        pytest.param(0.0, 0.5, id="at once"),
+        pytest.param(DOUBT_SECONDS, 0.25, id="half of it"),
+        pytest.param(1e9, 0.0, id="nothing"),
+    ],
+)
+def test_doubt_goes_with_time_when_no_change_comes_that_could_prove_it_wrong(later: float, want: float) -> None:
+    late = verify(made((5, 5), (6, 4), 10), Speed(9.0, 100.0, 0.01))
+    guard = after_change(doubted(Guard(), late, 7.0), SETTINGS, made((5, 5), (6, 4), 10), 8.0)
+
+    assert doubt(guard, 7.0 + later) == pytest.approx(want)
 
 
 @pytest.mark.parametrize(

@@ -318,3 +318,36 @@ def test_a_decision_holds_the_whole_chain() -> None:
 )
 def test_the_cause_comes_from_the_node(node: NodeFact | None, want: str) -> None:
     assert cause(node) == want
+
+
+@pytest.mark.parametrize("lasts", [8, 20, 100], ids="for {} rounds".format)
+@pytest.mark.parametrize("after", [0, 2], ids=["at once", "two rounds later"])
+def test_a_load_that_comes_with_a_larger_share_holds_it_back_only_while_it_lasts(after: int, lasts: int) -> None:
+    """It is taken for what the share takes at first. Never forgotten, that would hold the share back for ever."""
+    came: list[int] = []
+
+    def pace(round_: int) -> float:
+        if not came and job.workers[0].share > 60:
+            came.append(round_ + after)
+        return 0.001 * (6 if came and 0 <= round_ - came[0] < lasts else 1)
+
+    job = simulate([pace, steady(0.003)], batch=200, shares=[60, 140], noise=0.03, seed=0)
+
+    job.run(3000)
+
+    assert came
+    assert job.efficiency(2500, 3000) > 0.95
+
+
+def test_rounds_that_were_late_when_a_plan_was_verified_do_not_keep_shares_for_ever() -> None:
+    """A gain of a tenth, ten minutes after rounds took 1.5x as long as a plan had predicted."""
+    job = simulate([lambda r: 0.01 * (1.35 if r > 600 else 1), steady(0.03)], batch=200, noise=0.02)
+    job.run(6)
+    while not job.plans or job.version < job.plans[-1][0] + 30:
+        job.overhead = 0.6 if job.plans else 0.01
+        job.run(1)
+    job.overhead = 0.01
+
+    assert job.state.guard.doubt > 0.3
+    job.run(1000 - job.version)
+    assert job.efficiency(900, 1000) > 0.95

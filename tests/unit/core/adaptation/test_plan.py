@@ -97,6 +97,16 @@ def test_a_worker_whose_metrics_are_lost_keeps_its_share() -> None:
     assert (found.low, found.high, found.limit) == (32, 32, "metrics lost")
 
 
+def test_lost_metrics_do_not_straighten_what_is_known_of_a_worker() -> None:
+    track = tracked(9, 10, 1.0)
+    told = [StepRecord(track.seen + i, 20, Timings(compute=10.0, step=10.0)) for i in range(1, 6)]
+    track, _ = follow(track, "w", told, 1.0)
+
+    (found,) = rooms([seen("w", 20)], {"w": track}, {}, frozenset({"w"}), 1)
+
+    assert found.seconds(20) == pytest.approx(10.0)
+
+
 def test_what_did_not_fit_the_memory_is_a_ceiling_on_the_grid() -> None:
     (found,) = rooms([seen("w", 36, low=4)], {"w": tracked(9, 36, 1.0)}, {"w": 50}, frozenset(), 8)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from heterotrain_core.adaptation.track import COLD_STEPS, REMEMBERED, Change, Track, follow
+from heterotrain_core.adaptation.track import COLD_STEPS, REMEMBERED, REMEMBERED_SECONDS, Change, Track, follow
 from heterotrain_core.run_values import Timings
 from heterotrain_core.telemetry import StepRecord
 
@@ -151,3 +151,54 @@ def test_only_the_newest_shares_are_remembered() -> None:
 
     assert len(track.remembered) == REMEMBERED
     assert min(track.remembered) > 20
+
+
+def test_the_ragged_last_round_of_an_epoch_takes_nothing_of_what_is_known() -> None:
+    track = settled(40)
+
+    for _ in range(3):
+        track, found = after(track, [0.4], samples=4)
+        assert found == []
+        track, found = after(track, [1.0] * 9)
+        assert found == []
+
+    assert len(track.points) == 38 + 2 + 27  # without the cold ones, and the first of the ragged
+
+
+def test_a_load_that_came_with_a_new_share_and_goes_leaves_no_trace() -> None:
+    track, came = after(settled(), [12.0] * 30, samples=20)
+
+    track, went = after(track, [2.0] * 6, samples=20)
+
+    assert [change.samples for _, change in (*came, *went)] == [20, 0]
+    assert track.model is not None
+    assert [track.model.seconds(b) for b in (10, 20, 40)] == pytest.approx([1.0, 2.0, 4.0])
+
+
+def test_a_load_that_came_with_a_new_share_and_shows_with_the_old_one_too_is_no_cost_of_the_new_one() -> None:
+    track, came = after(settled(), [12.0] * 6, samples=20)
+
+    track, found = after(track, [6.0] * 4)
+
+    assert [change.samples for _, change in (*came, *found)] == [20, 0]
+    assert track.model is not None
+    assert [track.model.seconds(b) for b in (10, 20, 40)] == pytest.approx([6.0, 12.0, 24.0])
+
+
+@pytest.mark.parametrize(
+    ("pause", "want"),
+    [
+        pytest.param(0.0, 10.0, id="soon: it is remembered, though its steps are not kept any more"),
+        pytest.param(REMEMBERED_SECONDS, 2.0, id="long ago: it may have been a load that has left since"),
+    ],
+)
+def test_what_another_share_took_is_not_remembered_for_ever(pause: float, want: float) -> None:
+    track, _ = after(settled(), [10.0] * 5, samples=20)
+    track, _ = after(track, [1.0] * 120)
+
+    for _ in range(20):
+        track, found = follow(track, "w", records([1.0], first=track.seen + 1), 120.0 + pause)
+        assert found == []
+
+    assert track.model is not None
+    assert track.model.seconds(20) == pytest.approx(want)
