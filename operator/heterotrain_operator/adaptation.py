@@ -116,13 +116,14 @@ def _worker(
         share=0 if share is None else share.samples,
         micro_batch=share.micro_batch if share is not None and share.HasField("micro_batch") else None,
         bounds=Bounds(worker.share_minimum, worker.share_maximum),
-        records=tuple(map(_record, worker.recent)),
+        records=tuple(_record(record, on_cpu=worker.device in {"", "CPU"}) for record in worker.recent),
         node=node,
         irreplaceable=irreplaceable,
     )
 
 
-def _record(record: control_pb2.StepRecord) -> StepRecord:
+def _record(record: control_pb2.StepRecord, *, on_cpu: bool) -> StepRecord:
+    """The record; what processor time tells of a worker, it tells only of one that computes `on_cpu`."""
     return StepRecord(
         record.sequence,
         record.samples,
@@ -134,7 +135,7 @@ def _record(record: control_pb2.StepRecord) -> StepRecord:
             step=record.step_seconds,
             receive=record.receive_seconds,
             other=record.other_seconds,
-            cpu=record.cpu_seconds,
+            cpu=record.cpu_seconds if on_cpu else 0.0,
         ),
     )
 

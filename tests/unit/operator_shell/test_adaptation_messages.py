@@ -201,3 +201,19 @@ def test_a_bound_that_is_proposed_is_recorded_in_words() -> None:
     document = json.loads(json.dumps(decision_document(decision, seconds=4.0)))
 
     assert document["proposal"]["synchronization"] == "SSP, at most 4 iterations ahead"
+
+
+@pytest.mark.parametrize(
+    ("device", "want"),
+    [
+        pytest.param("CPU", 0.25, id="it computes on processors"),
+        pytest.param("CUDA", 0.0, id="it does not: what the processor does meanwhile tells nothing"),
+    ],
+)
+def test_processor_time_counts_of_workers_that_compute_on_processors(device: str, want: float) -> None:
+    step = control_pb2.StepRecord(sequence=1, samples=4, compute_seconds=0.5, cpu_seconds=0.25)
+    worker = control_pb2.WorkerState(name="w", phase=control_pb2.WORKER_PHASE_TRAINING, device=device, recent=[step])
+
+    (seen,) = observation_of(control_pb2.JobState(workers=[worker]), {}).workers
+
+    assert [record.timings for record in seen.records] == [Timings(compute=0.5, cpu=want)]
