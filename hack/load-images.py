@@ -132,6 +132,7 @@ def load(node: str, images: list[Image]) -> str:
         sent = 0
         with contextlib.suppress(BrokenPipeError):  # ctr has ended, and says why
             sent = write_archive(images, known, process.stdin)
+        with contextlib.suppress(BrokenPipeError):  # what is buffered still
             process.stdin.close()
         if process.wait():
             raise SystemExit(
