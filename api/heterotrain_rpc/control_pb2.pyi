@@ -652,7 +652,7 @@ class JobState(_message.Message):
     checkpoint_version: _builtins.int
     """Version of the newest checkpoint that is whole."""
     pushed_bytes_per_sample: _builtins.float
-    """What workers sent to the shards and got from them, per trained sample, since this coordinator began."""
+    """What workers sent to the shards and got from them, per computed sample, since this coordinator began."""
     pulled_bytes_per_sample: _builtins.float
     @_builtins.property
     def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerState]: ...
