@@ -201,7 +201,7 @@ class _Workers:
         self._grain = grain
 
     def seconds(self, worker: int, grains: int) -> float:
-        """Step time; never decreases with `grains`, in floating point too."""
+        """Step time; never decreases with `grains`, of a line in floating point too; where pieces meet it may by rounding."""
         curve, low, _ = self._rows[worker]
         return curve.seconds(low + grains * self._grain)
 
