@@ -201,7 +201,7 @@ class _Workers:
         self._grain = grain
 
     def seconds(self, worker: int, grains: int) -> float:
-        """Step time; never decreases with `grains`, of a line in floating point too; where pieces meet it may by rounding."""
+        """Step time; never decreases with `grains`, but by rounding where the pieces of a curve meet."""
         curve, low, _ = self._rows[worker]
         return curve.seconds(low + grains * self._grain)
 
