@@ -148,7 +148,7 @@ def read_recording(lines: Iterable[str]) -> tuple[Recording, ...]:
             else:
                 values = {k: v for k, v in document.items() if k not in {"t", "told"}}
                 terms[-1][1].append(Told(float(document["t"]), str(document["told"]), values))
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        except (ValueError, ArithmeticError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
             raise ValueError(f"line {number} is no line of a recording: {error!r}") from error
     if not terms:
         raise ValueError("it holds no training: the job ended before its first round")

@@ -83,6 +83,8 @@ class _Run:
         self._keep_log = simulation.keep_log
         self._now = 0.0
         self._dropped = 0
+        self._nothing_follows = False
+        """Nobody is left who could do the rest, and nobody comes."""
         self._log: list[tuple[float, bool, int, Start | Close]] = []
 
     def run(self) -> SimulationResult:
@@ -90,6 +92,9 @@ class _Run:
         self._begin()
         timer = policy.next_timer
         while policy.end_reason is None and (now := self._next_instant(timer)) <= simulation.until_seconds:
+            if math.isinf(now):
+                self._nothing_follows = True
+                break
             self._now = now
             arrivals = self._arrivals
             while arrivals and arrivals[0][0] <= now:
@@ -219,7 +224,8 @@ class _Run:
 
     def _result(self) -> SimulationResult:
         policy, cursor = self._policy, self._cursor
-        end = self._now if policy.end_reason is not None else self._simulation.until_seconds
+        over = policy.end_reason is not None or self._nothing_follows
+        end = self._now if over else self._simulation.until_seconds
         for worker in self._workers:
             if worker.present and worker.computing is None:
                 worker.waited += end - worker.free_since
@@ -227,7 +233,7 @@ class _Run:
         epochs_before = cursor.epoch * self._simulation.dataset_size
         return SimulationResult(
             seconds=end,
-            end_reason=policy.end_reason,
+            end_reason="no worker is left" if self._nothing_follows else policy.end_reason,
             rounds=policy.version,
             gradients=sum(histogram.values()),
             dropped=self._dropped,

@@ -30,7 +30,7 @@ class Constant:
 
     def __post_init__(self) -> None:
         """Raise `ValueError` unless above 0."""
-        _positive(self.seconds)
+        _long_enough(self.seconds)
 
     def sampler(self, seed: int) -> Sampler:
         """Nothing is drawn."""
@@ -47,7 +47,7 @@ class Trace:
         """Raise `ValueError` for an empty trace or times not above 0."""
         if not self.seconds:
             raise ValueError("a trace needs at least one step time")
-        _positive(*self.seconds)
+        _long_enough(*self.seconds)
 
     def sampler(self, seed: int) -> Sampler:
         """Nothing is drawn."""
@@ -63,7 +63,7 @@ class Uniform:
 
     def __post_init__(self) -> None:
         """Raise `ValueError` unless 0 < low <= high."""
-        _positive(self.low, self.high)
+        _long_enough(self.low, self.high)
         if self.low > self.high:
             raise ValueError(f"uniform: low {self.low:g} is above high {self.high:g}")
 
@@ -81,7 +81,7 @@ class Exponential:
 
     def __post_init__(self) -> None:
         """Raise `ValueError` unless above 0."""
-        _positive(self.mean)
+        _long_enough(self.mean)
 
     def sampler(self, seed: int) -> Sampler:
         """One draw a step."""
@@ -98,7 +98,8 @@ class LogNormal:
 
     def __post_init__(self) -> None:
         """Raise `ValueError` unless above 0, and no step is longer than numbers are."""
-        _positive(self.median, self.sigma)
+        _long_enough(self.median)
+        _positive(self.sigma)
         if self.median > MAX_MEDIAN or self.sigma > MAX_SIGMA:
             raise ValueError(f"lognormal: at most {MAX_MEDIAN:g} as median and {MAX_SIGMA} as sigma")
 
@@ -118,7 +119,8 @@ class Spikes:
 
     def __post_init__(self) -> None:
         """Raise `ValueError` for numbers out of range."""
-        _positive(self.seconds, self.factor)
+        _long_enough(self.seconds)
+        _positive(self.factor)
         if not 0 <= self.probability <= 1:
             raise ValueError(f"spikes: the probability must be between 0 and 1, not {self.probability:g}")
 
@@ -129,6 +131,8 @@ class Spikes:
         return lambda: spike if draw() < probability else usual
 
 
+MIN_SECONDS: Final = 1e-9
+"""Of a step: virtual time has no shorter one, and would stand still."""
 MAX_WORKERS: Final = 1_000_000
 MAX_DIGITS: Final = 12
 """Of a count that are read: one so long is too large in any case."""
@@ -191,6 +195,13 @@ def _item(match: re.Match[str]) -> Sequence[StepTimes]:
 
 def _generator(seed: int) -> random.Random:
     return random.Random(seed)  # noqa: S311  # repeatable, not secret
+
+
+def _long_enough(*seconds: float) -> None:
+    _positive(*seconds)
+    for value in seconds:
+        if value < MIN_SECONDS:
+            raise ValueError(f"step times: must be at least {MIN_SECONDS:g} s, not {value:g}")
 
 
 def _positive(*seconds: float) -> None:

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Final
+
+MAX_EXPONENT: Final = 10
+"""Of a discount, as a manifest takes it: with more a stale gradient's weight is lost in rounding, to the last one."""
 
 
 class SyncMode(StrEnum):
@@ -51,9 +54,9 @@ class Discount:
     """Of `POLYNOMIAL`, usually 0.5 to 1; without meaning in the others."""
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` for a negative or infinite exponent."""
-        if not 0 <= self.exponent < float("inf"):
-            raise ValueError(f"discount exponent must be finite and at least 0, not {self.exponent}")
+        """Raise `ValueError` for an exponent out of range."""
+        if not 0 <= self.exponent <= MAX_EXPONENT:
+            raise ValueError(f"discount exponent must be from 0 to {MAX_EXPONENT}, not {self.exponent:g}")
 
     def factor(self, tau: int) -> float:
         """Factor for staleness `tau` >= 0."""

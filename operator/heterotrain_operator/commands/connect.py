@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import grpc
 
-from heterotrain_api.contract import ps_name
+from heterotrain_api.contract import ExitCode, ps_name
 from heterotrain_operator.commands.errors import CommandError
 from heterotrain_operator.local.registry import JobNotFoundError, LocalJob, Registry, home
 from heterotrain_rpc import control_pb2
@@ -17,6 +17,7 @@ from heterotrain_rpc.channels import make_sync_channel
 from heterotrain_rpc.control_pb2_grpc import CoordinatorStub
 
 CALL_SECONDS = 10.0
+MAX_PATIENCE_SECONDS = 86_400
 
 
 def find_job(name: str) -> LocalJob:
@@ -54,6 +55,8 @@ def patience(name: str, what: str, seconds: float) -> Iterator[None]:
 
     The coordinator takes nothing back because the caller has gone.
     """
+    if not seconds <= MAX_PATIENCE_SECONDS:  # gRPC would take a deadline so far away for one that is over
+        raise CommandError(f"--timeout {seconds:g}: write 1 to {MAX_PATIENCE_SECONDS} seconds", ExitCode.INVALID)
     try:
         yield
     except grpc.RpcError as error:

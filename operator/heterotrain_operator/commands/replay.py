@@ -7,14 +7,15 @@ from typing import Any, Final
 
 from heterotrain_api.contract import ExitCode
 from heterotrain_core.recording import Recording, plan_of, read_recording
-from heterotrain_core.replay import replay
-from heterotrain_core.simulate_values import SimulationResult
+from heterotrain_core.replay import replay, simulated_workers
+from heterotrain_core.simulate_values import SimulatedWorker, SimulationResult
 from heterotrain_operator.commands.errors import CommandError
 from heterotrain_operator.commands.synchronization import SynchronizationOptions
 from heterotrain_operator.local.job_folder import RECORDING_FILE
 from heterotrain_operator.text_file import TextError, read_text
 
 MAX_RECORDING_BYTES: Final = 2**30
+_NOT_TOLD: Final = (ValueError, ArithmeticError, KeyError, IndexError, TypeError, AttributeError)
 
 
 def read_terms(path: Path) -> tuple[Recording, ...]:
@@ -40,8 +41,16 @@ def replayed(recording: Recording) -> SimulationResult:
     """See `heterotrain_core.replay.replay`; raises `CommandError` for what the policy of this version refuses."""
     try:
         return replay(recording)
-    except (ValueError, KeyError, IndexError, TypeError) as error:
+    except _NOT_TOLD as error:
         raise CommandError(f"--replay: this version cannot tell it again: {error}", ExitCode.INVALID) from None
+
+
+def recorded_workers(recording: Recording) -> tuple[SimulatedWorker, ...]:
+    """See `heterotrain_core.replay.simulated_workers`; raises `CommandError` likewise."""
+    try:
+        return simulated_workers(recording)
+    except _NOT_TOLD as error:
+        raise CommandError(f"--replay: has no step times to simulate with: {error}", ExitCode.INVALID) from None
 
 
 def refuse_others(options: SynchronizationOptions, **others: Any) -> None:

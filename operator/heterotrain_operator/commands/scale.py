@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from heterotrain_api.contract import ExitCode
+from heterotrain_api.v1alpha1 import MAX_REPLICAS
 from heterotrain_operator.commands.connect import command
 from heterotrain_operator.commands.errors import CommandError
 from heterotrain_operator.commands.place import ContextOption, NamespaceOption, Place, remote
 from heterotrain_operator.commands.plan import JobArgument
 from heterotrain_rpc import control_pb2
+
+_DIGITS: Final = 20
+"""Of a number that are read; one so long is too large in any case."""
 
 
 def scale(
@@ -43,8 +47,12 @@ def parse_groups(words: Sequence[str]) -> Mapping[str, int]:
     wanted: dict[str, int] = {}
     for word in words:
         group, sign, number = word.partition("=")
-        if not (group and sign and number.isascii() and number.isdecimal() and int(number) >= 1):
-            raise CommandError(f"{word}: write GROUP=REPLICAS with at least 1 worker, e.g. cpu=4", ExitCode.INVALID)
+        if not (group and sign and number.isascii() and number.isdecimal() and number.strip("0")):
+            raise CommandError(
+                f"{word[:40]}: write GROUP=REPLICAS with at least 1 worker, e.g. cpu=4", ExitCode.INVALID
+            )
+        if len(number) > _DIGITS or int(number) > MAX_REPLICAS:
+            raise CommandError(f"{word[:40]}: a group has at most {MAX_REPLICAS} workers", ExitCode.INVALID)
         if group in wanted:
             raise CommandError(f"group {group} is given twice", ExitCode.INVALID)
         wanted[group] = int(number)

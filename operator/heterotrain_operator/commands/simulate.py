@@ -19,7 +19,6 @@ from rich.console import Console
 
 from heterotrain_api.contract import ExitCode
 from heterotrain_api.v1alpha1 import MAX_BATCH
-from heterotrain_core.replay import simulated_workers
 from heterotrain_core.simulate import simulate as run_simulation
 from heterotrain_core.simulate_times import Constant, StepTimes, Trace, parse_step_times
 from heterotrain_core.simulate_values import (
@@ -31,9 +30,9 @@ from heterotrain_core.simulate_values import (
     Simulation,
     SimulationResult,
 )
-from heterotrain_core.synchronization import Synchronization, SyncMode
+from heterotrain_core.synchronization import Backup, Synchronization, SyncMode
 from heterotrain_operator.commands.errors import CommandError
-from heterotrain_operator.commands.replay import modes_of, read_terms, refuse_others, replayed
+from heterotrain_operator.commands.replay import modes_of, read_terms, recorded_workers, refuse_others, replayed
 from heterotrain_operator.commands.simulated import Cost, print_result, result_document
 from heterotrain_operator.commands.synchronization import SynchronizationOptions, parse_pair
 from heterotrain_operator.text_file import TextError, read_text
@@ -93,22 +92,27 @@ def simulate(  # noqa: PLR0917  # a command: its options are given by name
         str | None, typer.Option(metavar="N,…", help="Samples an iteration, by worker.  [1 each]")
     ] = None,
     dataset_size: Annotated[int | None, typer.Option(min=1, help="Samples of an epoch.  [endless]")] = None,
-    epochs: Annotated[int, typer.Option(min=1, help="With --dataset-size.")] = 1,
+    epochs: Annotated[int | None, typer.Option(min=1, help="With --dataset-size.  [default: 1]")] = None,
     phases: Annotated[
         str | None, typer.Option(metavar="SECONDS,…", help="How much longer each worker's first step takes.")
     ] = None,
     link: Annotated[
         str | None, typer.Option(metavar="DELTA,BYTES/S", help="Fixed seconds of a transmission, bandwidth.")
     ] = None,
-    model_bytes: Annotated[float, typer.Option(min=0, help="Bytes pulled and pushed a step.")] = 0.0,
+    model_bytes: Annotated[
+        float | None, typer.Option(min=0, help="Bytes pulled and pushed a step, with --link.  [default: 0]")
+    ] = None,
     fail: Annotated[
         list[str] | None, typer.Option(metavar="WORKER@TIME", help="A worker falls silent; may be repeated.")
     ] = None,
     join: Annotated[
         list[str] | None, typer.Option(metavar="WORKER@TIME", help="A worker comes (back); may be repeated.")
     ] = None,
-    lease: Annotated[float, typer.Option(min=0, help="Seconds until a silent worker counts as lost.")] = 15.0,
-    seed: Annotated[int, typer.Option(min=0, help="Of the random step times.")] = 0,
+    lease: Annotated[
+        float | None,
+        typer.Option(min=0, help="With --fail: seconds until a silent worker counts as lost.  [default: 15]"),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of the random step times.  [default: 0]")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     log: Annotated[bool, typer.Option("--log", help="List all starts and closings too.")] = False,
 ) -> None:
@@ -133,16 +137,19 @@ def simulate(  # noqa: PLR0917  # a command: its options are given by name
         if mode is None:
             refuse_others(
                 options, until=until, rounds=rounds, shares=shares, phases=phases, link=link, fail=fail, join=join,
-                dataset_size=dataset_size, model_bytes=model_bytes or None,
+                dataset_size=dataset_size, epochs=epochs, model_bytes=model_bytes, lease=lease, seed=seed,
             )  # fmt: skip
             _show(f"replay of {modes_of(recorded)}", partial(replayed, recorded), as_json=as_json, log=log)
             return
         if shares is not None or phases is not None:
             raise CommandError("--replay has shares and phases: leave --shares and --phases out", ExitCode.INVALID)
         dataset_size = dataset_size or recorded.beginning.dataset_size
-        epochs = max(epochs, recorded.beginning.epochs)
+        epochs = epochs or recorded.beginning.epochs
     with _said_by_user():
-        workers = _workers(step_times, trace, shares, phases) if recorded is None else simulated_workers(recorded)
+        _refuse_without_meaning(
+            epochs=epochs, dataset_size=dataset_size, model_bytes=model_bytes, link=link, lease=lease, fail=fail
+        )
+        workers = _workers(step_times, trace, shares, phases) if recorded is None else recorded_workers(recorded)
         end = until if until is not None else (100.0 if rounds is None and dataset_size is None else float("inf"))
         simulation = Simulation(
             workers=workers,
@@ -150,15 +157,15 @@ def simulate(  # noqa: PLR0917  # a command: its options are given by name
             until_seconds=end,
             rounds=rounds,
             dataset_size=dataset_size or ENDLESS,
-            epochs=epochs,
+            epochs=epochs or 1,
             link=_link(link),
-            model_bytes=model_bytes,
+            model_bytes=model_bytes or 0.0,
             events=(
                 *(Failure(seconds, worker) for worker, seconds in map(_at, fail or ())),
                 *(Join(seconds, worker) for worker, seconds in map(_at, join or ())),
             ),
-            lease_seconds=lease,
-            seed=seed,
+            lease_seconds=15.0 if lease is None else lease,
+            seed=seed or 0,
             keep_log=log,
         )
     _show(simulation.synchronization.mode, partial(run_simulation, simulation), as_json=as_json, log=log)
@@ -189,16 +196,37 @@ def _measured(run: Callable[[], SimulationResult]) -> tuple[SimulationResult, Co
 
 
 def _synchronization(options: SynchronizationOptions, num_workers: int) -> Synchronization:
-    if options.mode is SyncMode.BACKUP and (options.backup or 0) >= num_workers:
-        raise ValueError(f"--backup {options.backup}: must be below the number of workers, {num_workers}")
-    return options.parse()
+    wanted = options.parse()
+    if isinstance(wanted, Backup) and wanted.workers >= num_workers:
+        given = "1, as it is if not given" if options.backup is None else str(wanted.workers)
+        raise ValueError(f"--backup {given}: must be below the number of workers, {num_workers}")
+    return wanted
+
+
+def _refuse_without_meaning(
+    *,
+    epochs: int | None,
+    dataset_size: int | None,
+    model_bytes: float | None,
+    link: str | None,
+    lease: float | None,
+    fail: list[str] | None,
+) -> None:
+    if epochs is not None and dataset_size is None:
+        raise ValueError("--epochs means nothing in an endless training: give --dataset-size too")
+    if model_bytes is not None and link is None:
+        raise ValueError(
+            "--model-bytes mean nothing to links that take no time: give --link too, for example 0.001,1e8"
+        )
+    if lease is not None and not fail:
+        raise ValueError("--lease means nothing if nobody falls silent: give --fail too, for example w0@10")
 
 
 def _workers(
     step_times: str | None, trace: Path | None, shares: str | None, phases: str | None
 ) -> tuple[SimulatedWorker, ...]:
     if (step_times is None) == (trace is None):
-        raise ValueError("give either --step-times, for example --step-times 1,1,1,4, or --trace FILE")
+        raise ValueError("give one of --step-times, for example --step-times 1,1,1,4, --trace FILE or --replay FILE")
     times = (
         _read_trace(trace)
         if trace is not None
@@ -231,22 +259,34 @@ def _numbers(option: str, text: str | None, count: int, default: float) -> list[
 
 def _read_trace(path: Path) -> dict[str, StepTimes]:
     try:
-        document = json.loads(read_text(path, MAX_TRACE_BYTES))
+        document = json.loads(read_text(path, MAX_TRACE_BYTES), object_pairs_hook=_each_once)
     except OSError as error:
         raise ValueError(f"--trace {path}: cannot be read: {error.strerror}") from None
     except TextError as error:
         raise ValueError(f"--trace {path}: {error}") from None
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"--trace {path}: is not JSON that can be taken: {error}") from None
     if not isinstance(document, dict) or not document:
         raise ValueError(f'--trace {path}: must be a JSON object such as {{"gpu-0": [0.25, 0.26], "cpu-0": [1.1]}}')
     times: dict[str, StepTimes] = {}
     for name, seconds in document.items():
         numbers = seconds if isinstance(seconds, list) else [seconds]
-        if not all(isinstance(s, int | float) for s in numbers):
+        if not name.isprintable() or not name:
+            raise ValueError(f"--trace {path}: {name!r} is no name of a worker: write one with characters to be seen")
+        if not all(isinstance(s, int | float) and not isinstance(s, bool) for s in numbers):
             raise ValueError(f"--trace {path}: {name} must have a list of seconds")
-        times[str(name)] = Trace(tuple(map(float, numbers))) if len(numbers) != 1 else Constant(float(numbers[0]))
+        try:
+            times[name] = Trace(tuple(map(float, numbers))) if len(numbers) != 1 else Constant(float(numbers[0]))
+        except (ValueError, OverflowError) as error:
+            raise ValueError(f"--trace {path}: {name}: {error}") from None
     return times
+
+
+def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    document = dict(pairs)
+    if len(document) != len(pairs):
+        raise ValueError("it names a worker twice")
+    return document
 
 
 def _link(text: str | None) -> Link:

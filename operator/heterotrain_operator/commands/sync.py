@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from heterotrain_api.contract import ExitCode
+from heterotrain_api.v1alpha1 import MAX_REPLICAS
 from heterotrain_core.sync_settings import SyncSettings, from_fields, settings_of, to_fields
 from heterotrain_core.synchronization import SyncMode, describe
 from heterotrain_operator.commands.connect import coordinator_of, patience, state_of
@@ -22,6 +23,7 @@ from heterotrain_rpc.fields import given_fields
 from heterotrain_rpc.plans import plan_message
 
 app = typer.Typer(help="Show or change how the workers of a running job wait for each other.", no_args_is_help=True)
+NOTHING_GIVEN: Final = "say what to change, for example --staleness-bound 1"
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Name of a running job.")]
 
 
@@ -60,7 +62,9 @@ def set_(  # noqa: PLR0917  # a command: its options are given by name
         str | None, typer.Option(metavar="A|none|inverse|staleness-aware", help="Factor on stale gradients.")
     ] = None,
     normalization: Annotated[str | None, typer.Option(metavar="target|arrived", help="Divisor of weights.")] = None,
-    backup: Annotated[int | None, typer.Option(metavar="K", help="Backup: workers not waited for.")] = None,
+    backup: Annotated[
+        int | None, typer.Option(min=0, max=MAX_REPLICAS, metavar="K", help="Backup: workers not waited for.")
+    ] = None,
     reason: Annotated[str, typer.Option(help="Kept with the plan, for whoever reads it later.")] = "set by the user",
     timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for the workers' agreement.")] = 60.0,
     namespace: NamespaceOption = None,
@@ -78,6 +82,8 @@ def set_(  # noqa: PLR0917  # a command: its options are given by name
             dssp=dssp, discount=discount, normalization=normalization, backup=backup,
         )  # fmt: skip
         return
+    if not any_given(mode, staleness_bound, delay_window, dssp, discount, normalization, backup):
+        raise CommandError(NOTHING_GIVEN, ExitCode.INVALID)
     state = state_of(job)
     now = from_fields(given_fields(state.synchronization.wanted))
     options = SynchronizationOptions(
@@ -104,8 +110,13 @@ def _set_remotely(place: Place, job: str, reason: str, timeout: float, **options
     except ValueError as error:
         raise CommandError(str(error), ExitCode.INVALID) from None
     if not change:
-        raise CommandError("say what to change, for example --staleness-bound 1", ExitCode.INVALID)
+        raise CommandError(NOTHING_GIVEN, ExitCode.INVALID)
     remote().set_sync(place, job, change, reason=reason, timeout_seconds=timeout)
+
+
+def any_given(*options: object) -> bool:
+    """Whether there is anything to change."""
+    return any(option is not None for option in options)
 
 
 def changed(now: SyncSettings, options: SynchronizationOptions) -> SyncSettings:

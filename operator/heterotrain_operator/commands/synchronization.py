@@ -61,7 +61,7 @@ class SynchronizationOptions:
             case SyncMode.SSP:
                 return Ssp(_bound(self.staleness_bound), discount, normalization)
             case SyncMode.DSSP:
-                lower, width = parse_pair("--dssp", self.dssp or "2,8")
+                lower, width = parse_pair("--dssp", "2,8" if self.dssp is None else self.dssp)
                 return Dssp(_whole("--dssp", lower), _whole("--dssp", width), discount, normalization)
             case SyncMode.DELAY:
                 return Delay(_window(self.delay_window), _bound(self.staleness_bound), discount, normalization)
@@ -121,8 +121,6 @@ def change_of(
 def _milliseconds(seconds: float | None) -> int | str:
     if seconds is None:
         return "None"
-    if not 0 <= seconds <= MAX_WINDOW_SECONDS:
-        raise ValueError(f"--delay-window {seconds:g}: write 0 to {MAX_WINDOW_SECONDS} seconds")
     milliseconds = round(1000 * seconds)
     if not math.isclose(milliseconds, 1000 * seconds, abs_tol=1e-6):
         raise ValueError(f"--delay-window {seconds:g}: on a cluster write whole milliseconds, for example 0.02")
@@ -159,9 +157,14 @@ def _window(text: str | None) -> float | None:
     if text == "none":
         return None
     try:
-        return float(text)
+        seconds = float(text)
     except ValueError:
-        raise ValueError(f"--delay-window {text}: write seconds, or none to wait for everybody") from None
+        seconds = math.nan
+    if not 0 <= seconds <= MAX_WINDOW_SECONDS:
+        raise ValueError(
+            f"--delay-window {text[:40]}: write 0 to {MAX_WINDOW_SECONDS} seconds, or none to wait for everybody"
+        )
+    return seconds
 
 
 def _whole(option: str, number: float) -> int:

@@ -26,6 +26,10 @@ def test_groups_are_read_as_names_and_numbers() -> None:
         (["cpu=0"], "cpu=0: write GROUP=REPLICAS"),
         (["cpu=-1"], "cpu=-1: write GROUP=REPLICAS"),
         (["cpu=vier"], "cpu=vier: write GROUP=REPLICAS"),
+        (["cpu=000"], "cpu=000: write GROUP=REPLICAS"),
+        (["cpu=257"], "cpu=257: a group has at most 256 workers"),
+        (["cpu=99999999999"], "cpu=99999999999: a group has at most 256 workers"),
+        (["cpu=" + "9" * 5000], "cpu=" + "9" * 36 + ": a group has at most 256 workers"),
         (["cpu=1", "cpu=2"], "group cpu is given twice"),
     ],
 )

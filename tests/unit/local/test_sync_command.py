@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from heterotrain_core.sync_settings import settings_of, to_fields
+from heterotrain_api.contract import ExitCode
+from heterotrain_core.sync_settings import from_fields, settings_of, to_fields
 from heterotrain_core.synchronization import (
     Asp,
     Backup,
@@ -18,7 +19,9 @@ from heterotrain_core.synchronization import (
     Synchronization,
     SyncMode,
 )
-from heterotrain_operator.commands.sync import changed, lines
+from heterotrain_operator.commands.connect import patience
+from heterotrain_operator.commands.errors import CommandError
+from heterotrain_operator.commands.sync import changed, lines, set_
 from heterotrain_operator.commands.synchronization import SynchronizationOptions, change_of
 from heterotrain_operator.job.sync_change import read_change
 from heterotrain_rpc import control_pb2
@@ -97,3 +100,21 @@ def state(wanted: Synchronization, mode: str, bound: int | None) -> control_pb2.
 )
 def test_show(shown: control_pb2.SynchronizationState, want: list[str]) -> None:
     assert lines(shown) == [*want, "6 gradients, at most 2 versions stale (0: 5, 2: 1)"]
+
+
+def test_a_change_of_nothing_is_refused_before_the_job_is_asked() -> None:
+    with pytest.raises(CommandError, match="say what to change") as refusal:
+        set_("no-such-job")
+    assert refusal.value.code == ExitCode.INVALID
+
+
+@pytest.mark.parametrize("seconds", [float("inf"), 1e300, float("nan"), 86_401])
+def test_a_wait_that_grpc_would_take_for_over_is_refused(seconds: float) -> None:
+    with pytest.raises(CommandError, match=r"--timeout .*: write 1 to 86400 seconds"), patience("job", "it", seconds):
+        raise AssertionError("nothing is asked")
+
+
+@pytest.mark.parametrize("exponent", [10.5, 1e308, float("nan"), -1.0])
+def test_no_exponent_makes_the_weight_of_a_gradient_vanish(exponent: float) -> None:
+    with pytest.raises(ValueError, match="discount exponent must be from 0 to 10"):
+        from_fields({"mode": "SSP", "discount": "Polynomial", "discount_exponent": exponent}).synchronization()

@@ -30,6 +30,7 @@ def export(
         if found.checkpoint is None:
             typer.echo(f"{checkpoint}: no checkpoint in it is whole", err=True)
             raise typer.Exit(ExitCode.FAILED)
+        _check_out(out, found.checkpoint.path)
         size = export_model(found.checkpoint, out.absolute())
     except OSError as error:
         typer.echo(f"{error.filename or checkpoint}: {error.strerror}", err=True)
@@ -39,3 +40,13 @@ def export(
         raise typer.Exit(ExitCode.FAILED) from None
     version = found.checkpoint.manifest.progress.version
     typer.echo(f"{out}: version {version} of {found.checkpoint.manifest.job_name}, {size:,} bytes")
+
+
+def _check_out(out: Path, checkpoint: Path) -> None:
+    """The file takes the place of what has its name: that must not be a device, a folder, or the checkpoint's own."""
+    if out.exists() and not out.is_file():
+        raise ValueError(f"{out} is there and is no regular file: OUT must be a file that may be written anew")
+    if not out.absolute().parent.is_dir():
+        raise ValueError(f"{out}: there is no folder {out.absolute().parent}: make it first")
+    if out.resolve().is_relative_to(checkpoint.resolve()):
+        raise ValueError(f"{out} lies in the checkpoint: writing it would damage that; name a file outside")

@@ -100,10 +100,12 @@ def decode(text: bytes) -> Manifest:
             files=files,
             progress=from_document(content["progress"]),
         )
-    except (KeyError, TypeError, RecursionError) as error:
+    except (KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(f"it is not the manifest of a checkpoint: {type(error).__name__} {error}") from error
     if not files or any(not _FILE.fullmatch(f.name) for f in files):
         raise ValueError("it names files that no checkpoint has")
+    if len({f.name for f in files}) != len(files):
+        raise ValueError("it names a file twice")
     return manifest
 
 

@@ -1,6 +1,7 @@
 """``heterotrain simulate``: options, JSON, the oracles D-1 to D-3 through it."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -170,12 +171,12 @@ def test_a_trace_gives_names_and_times(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "want_message"),
     [
-        ("--until 3", "give either --step-times"),
+        ("--until 3", "give one of --step-times"),
         ("--step-times 1,a", "cannot read 'a'"),
         ("--step-times 1 --mode BSP --staleness-bound 3", "nothing in mode BSP; it belongs to SSP, Delay"),
         ("--step-times 1 --mode SSP --delay-window 3", "--delay-window means nothing in mode SSP; it belongs to Delay"),
         ("--step-times 1 --mode SSP --staleness-bound x", "write a whole number from 0 to 100000, or none"),
-        ("--step-times 1 --mode Delay --delay-window x", "write seconds, or none"),
+        ("--step-times 1 --mode Delay --delay-window x", "write 0 to 3600 seconds, or none"),
         ("--step-times 1 --mode Delay --discount x", "write the exponent a"),
         ("--step-times 1 --mode Delay --normalization x", "choose target or arrived"),
         ("--step-times 1 --mode DSSP --dssp 3", "write two numbers separated by a comma"),
@@ -192,11 +193,50 @@ def test_a_trace_gives_names_and_times(tmp_path: Path) -> None:
         ("--times 1,1 --mode backup --backup 2", "--backup 2: must be below the number of workers, 2"),
         (f"--times 1,1 --mode ssp --bound {'9' * 5000}", "write a whole number from 0 to 100000, or none"),
         ("--times 1,1 --mode dssp --dssp inf,1", "--dssp: inf must be a whole number from 0 to 100000"),
+        ("--times 1,1 --mode dssp --dssp=", "--dssp : write two numbers separated by a comma"),
+        ("--times 1 --mode backup", "--backup 1, as it is if not given: must be below the number of workers, 1"),
+        ("--times 1,2 --mode ssp --discount 1e308", "discount exponent must be from 0 to 10, not 1e"),
+        ("--times 1,2 --mode delay --window 3601", "--delay-window 3601: write 0 to 3600 seconds, or none"),
+        ("--times 1e-300,1", "step times: must be at least 1e-09 s, not 1e-300"),
+        ("--times 1,1 --epochs 2", "--epochs means nothing in an endless training: give --dataset-size too"),
+        ("--times 1,1 --model-bytes 8", "--model-bytes mean nothing to links that take no time: give --link too"),
+        ("--times 1,1 --lease 5", "--lease means nothing if nobody falls silent: give --fail too"),
     ],
 )  # fmt: skip
 def test_wrong_options_are_named_with_a_remedy(options: str, want_message: str) -> None:
     with pytest.raises(CommandError, match=want_message) as refusal:
         simulate(*options.split())
+    assert refusal.value.code == ExitCode.INVALID
+
+
+@pytest.mark.parametrize("end", ["--rounds=50", "--dataset-size=100"])
+def test_a_simulation_ends_when_nobody_is_left(end: str) -> None:
+    result = document("--step-times", "1,1", "--fail", "w0@5", "--fail", "w1@5", end)
+
+    assert (result["end_reason"], result["seconds"]) == ("no worker is left", 20)
+
+
+@pytest.mark.parametrize(
+    ("content", "want_message"),
+    [
+        ('{"a": [1%s]}' % ("0" * 400), "a: int too large"),
+        ('{"a": [1%s]}' % ("0" * 5000), "is not JSON that can be taken"),
+        ('{"a": 1, "b": [1, NaN]}', "b: step times: numbers must be above 0 and finite, not nan"),
+        ('{"a": [1, true]}', "a must have a list of seconds"),
+        ('{"a": 1, "a": 2}', "it names a worker twice"),
+        ('{"": 1}', "'' is no name of a worker"),
+        ('{"\\u001b[2J": 1}', "is no name of a worker"),
+    ],
+    ids=["a huge number", "too many digits", "not a number", "a truth value", "a name twice", "no name", "escapes"],
+)  # fmt: skip
+def test_a_trace_with_a_wrong_entry_is_refused_by_file_and_entry(
+    content: str, want_message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(content)
+    with pytest.raises(CommandError, match=re.escape(want_message)) as refusal:
+        simulate("--trace", str(path))
+    assert str(refusal.value).startswith(f"--trace {path}: ")
     assert refusal.value.code == ExitCode.INVALID
 
 
