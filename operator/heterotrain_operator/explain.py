@@ -128,9 +128,11 @@ def _worker(worker: Mapping[str, Any]) -> str:
     if not worker["seconds_per_sample"]:
         return f"{worker['name']}: {worker['steps']} steps, speed not known; share {share}{limit}"
     dropped = f", {worker['dropped']} outliers" if worker["dropped"] else ""
+    speed = f"{_ms(worker['fixed_seconds'])} + {1000 * worker['seconds_per_sample']:.3g} ms a sample"
+    if worker.get("knots"):
+        speed = "no line: " + ", ".join(f"{share} in {_ms(seconds)}" for share, seconds in worker["knots"])
     return (
-        f"{worker['name']}: {worker['steps']} steps{dropped}: {_ms(worker['fixed_seconds'])} +"
-        f" {1000 * worker['seconds_per_sample']:.3g} ms a sample (± {worker['error']:.1%});"
+        f"{worker['name']}: {worker['steps']} steps{dropped}: {speed} (± {worker['error']:.1%});"
         f" share {share}: {_ms(worker['seconds_applied'])} → {_ms(worker['seconds_wanted'])}{limit}"
     )
 

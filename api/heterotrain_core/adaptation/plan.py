@@ -21,6 +21,8 @@ CORRIDOR: Final = 2
 """A plan gives a worker at least 1 / so much, at most so much, of what it would get in proportion to its speed now."""
 TRUST: Final = "trust"
 """What limits a share to `GROWTH` and `CORRIDOR`."""
+TOLD_KNOTS: Final = 4
+"""Measured shares that a decision tells of a worker whose times are no line."""
 UNKNOWN_SLOPE: Final = 1e9
 WORTH_SAYING: Final = 1.5
 """How many times faster a job must be without a worker before the loop says so (C-5)."""
@@ -178,8 +180,13 @@ def _row(room: Room, track: Track, wanted: int) -> WorkerPlan:
         dropped=model.dropped if model is not None else 0,
         seconds_applied=room.seconds(room.share),
         seconds_wanted=room.seconds(wanted),
+        knots=_told_knots(model.knots, room.share) if model is not None and room.known else (),
         limit=room.limit if at_limit or room.limit == "metrics lost" else "",
     )
+
+
+def _told_knots(knots: Sequence[tuple[int, float]], share: int) -> tuple[tuple[int, float], ...]:
+    return tuple(sorted(sorted(knots, key=lambda knot: abs(knot[0] - share))[:TOLD_KNOTS]))
 
 
 def faster_without(

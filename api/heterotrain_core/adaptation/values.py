@@ -189,6 +189,8 @@ class WorkerPlan:
     seconds_applied: float
     """By the model, with the share in force."""
     seconds_wanted: float
+    knots: tuple[tuple[int, float], ...] = ()
+    """Where no line fits its computing: measured shares next to that in force, and their seconds."""
     limit: str = ""
     """What holds the share: ``maximum``, ``memory``, ``trust``, ``too few records``, …; empty: nothing."""
 

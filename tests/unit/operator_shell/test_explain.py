@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from builders_adaptation import Simulation, simulate, steady
+from builders_throttled import held
 from heterotrain_core.adaptation.values import Action, Answer, Mode
 from heterotrain_operator.adaptation import answer_document, decision_document
 from heterotrain_operator.explain import NothingToExplainError, Record, chain, explain, generations, read_records
@@ -42,6 +44,15 @@ def test_a_plan_is_explained_from_samples_to_outcome(adapted: list[Record]) -> N
     assert "w0: 3 steps: 0.0 ms + 25 ms a sample (± 0.6%); share 32→52: 800.0 ms → 1300.0 ms" in text
     assert "plan 2 is agreed, in force from round 7" in text
     assert "verified: plan 2: predicted" in text
+
+
+def test_a_worker_that_no_line_fits_is_explained_by_what_it_took() -> None:
+    job = held((0.8, 0.4, 0.2, 0.1), (125,) * 4)
+    job.run(40)
+
+    text = "\n".join(explain(chain(records(job), job.generation)))
+
+    assert re.search(r"w3: \d+ steps: no line: \d+ in [0-9.]+ ms, 125 in [0-9.]+ ms \(± ", text), text
 
 
 def test_without_a_number_the_newest_plan_and_the_present_are_explained(adapted: list[Record]) -> None:
