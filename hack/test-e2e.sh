@@ -16,7 +16,7 @@ fi
 leave() { kubectl taint nodes -l pool=tiny heterotrain.io/e2e- > /dev/null || true; }
 trap leave EXIT
 kubectl taint --overwrite nodes -l pool=tiny heterotrain.io/e2e=taken-away:NoSchedule > /dev/null
-"$python" -m pytest -n 4 --dist loadgroup -m "not alone" tests/e2e
+"$python" -m pytest -n 4 --dist load --maxschedchunk 1 -m "not alone" tests/e2e
 trap - EXIT
 leave
 "$python" -m pytest -m alone tests/e2e

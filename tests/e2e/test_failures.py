@@ -100,6 +100,12 @@ HINDRANCES = {
 }
 
 
+def is_described(namespace: Namespace) -> bool:
+    """Whether `describe` has the condition's present words: the scheduler's change with what becomes of other nodes."""
+    _, _, message = namespace.job("digits").condition("PodsReady")
+    return message in namespace.kubectl("describe", "htj", "digits")
+
+
 @pytest.mark.parametrize("case", HINDRANCES.values(), ids=HINDRANCES)
 def test_pods_that_cannot_start_are_explained(case: Hindrance, namespace: Namespace) -> None:
     manifest = example("digits")
@@ -114,7 +120,7 @@ def test_pods_that_cannot_start_are_explained(case: Hindrance, namespace: Namesp
     status, _, message = job.condition("PodsReady")
     assert status == "False"
     assert [word for word in case.want_words if word not in message] == [], message
-    assert message in namespace.kubectl("describe", "htj", "digits")
+    namespace.wait("describe says the same", 30, lambda: is_described(namespace))
     assert case.want_reason in namespace.kubectl("get", "htj", "digits")
 
 

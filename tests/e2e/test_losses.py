@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +20,14 @@ SAMPLES = 1500
 FOLDER = "/var/lib/heterotrain-e2e"
 VICTIM = "tiny"
 """Pool of the node that is taken away; hack/test-e2e.sh keeps the pods of tests off it that run at the same time."""
-takes_the_victim = pytest.mark.xdist_group("victim")
+
+
+@pytest.fixture
+def victim() -> Iterator[None]:
+    """One test at a time takes the node away: another process may run the other one."""
+    with (Path(tempfile.gettempdir()) / "heterotrain-e2e-victim.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture
@@ -117,7 +127,7 @@ def test_a_worker_is_deleted(namespace: Namespace) -> None:
     assert_succeeded(namespace, {"b-0": 1})
 
 
-@takes_the_victim
+@pytest.mark.usefixtures("victim")
 def test_a_node_is_drained(namespace: Namespace) -> None:
     """Nobody but the worker is on it: parameter servers are kept elsewhere."""
     manifest = slow_digits(SHORTER)
@@ -141,7 +151,7 @@ def test_a_node_is_drained(namespace: Namespace) -> None:
         run("kubectl", "uncordon", node)
 
 
-@takes_the_victim
+@pytest.mark.usefixtures("victim")
 def test_a_node_is_cut_off(namespace: Namespace) -> None:
     """Its worker goes on somewhere else; the condition names the node; what is on it cannot push any more."""
     manifest = slow_digits(90)
