@@ -219,7 +219,11 @@ def test_a_job_begins_by_what_prometheus_tells_and_is_scraped(world: World) -> N
     try:
         world.wait("the rule says both", 60, lambda: {"new", "old"} <= world.node_values("node_training_speed").keys())
         servers = {"replicas": 1, "resources": UNLIMITED}
-        world.namespace.apply(slow_digits(400, workers=[worker("new"), worker("old")], parameterServers=servers))
+        manifest = slow_digits(400, workers=[worker("new"), worker("old")], parameterServers=servers)
+        # Steps of half a second: the operator hears of the training before any worker's speed is known.
+        command = manifest["spec"]["command"]
+        manifest["spec"]["command"] = [words.replace("sleep(0.05)", "sleep(0.5)") for words in command]
+        world.namespace.apply(manifest)
         job = world.namespace.wait_for_job("digits", "trains", 120, lambda job: job.condition("Training")[0] == "True")
         said = world.wait(
             "a plan before any step",
