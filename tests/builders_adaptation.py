@@ -174,6 +174,11 @@ class Simulation:
         self.plans.append((self.version, shares))
         self.answer = Answer(self.generation, self.effective)
 
+    def speed(self, part: float = 0.0) -> float:
+        """Samples a second, without the first `part` of the rounds."""
+        rounds = self.round_seconds[int(part * len(self.round_seconds)) :]
+        return len(rounds) * self.settings.global_batch / sum(rounds)
+
     def ideal(self, round_: int) -> float:
         """Samples a second if nobody ever waited, with the overhead."""
         speed = sum(1 / w.pace(round_) for w in self.workers if w.live)

@@ -39,11 +39,6 @@ class Throttled(Simulation):
         worker.cpu = cpu = CPU_PER_SAMPLE * worker.share * max(0.3, self.random.gauss(1.0, self.noise))
         return throttled(self.now + self.phases[i], cpu, self.quotas[i], self.period)
 
-    def speed(self, part: float = 0.3) -> float:
-        """Samples a second, without the first `part` of the rounds."""
-        rounds = self.round_seconds[int(part * len(self.round_seconds)) :]
-        return len(rounds) * self.settings.global_batch / sum(rounds)
-
 
 def throttled(start: float, cpu: float, quota: float, period: float) -> float:
     """Seconds from the instant `start` until `cpu` seconds of work are done, by a group that was idle before."""

@@ -90,9 +90,7 @@ def fit(
     """
     if len(points) < TRUSTED:
         return None
-    sizes: dict[int, list[float]] = {}
-    for point in points:
-        sizes.setdefault(point.samples, []).append(point.busy)
+    sizes = _by_size(points)
     kept = {size: without_outliers(times) for size, times in sizes.items()}
     means = {size: _centre(sizes[size], times) for size, times in kept.items()}
     present = _present_size(points, kept)
@@ -141,10 +139,15 @@ def is_near(size: int, other: int) -> bool:
 
 def means(points: Sequence[Point]) -> dict[int, float]:
     """Time of each size that has been measured often enough."""
+    told = {size: times for size, times in _by_size(points).items() if len(times) >= TRUSTED}
+    return {size: _centre(times, without_outliers(times)) for size, times in told.items()}
+
+
+def _by_size(points: Sequence[Point]) -> dict[int, list[float]]:
     sizes: dict[int, list[float]] = {}
     for point in points:
         sizes.setdefault(point.samples, []).append(point.busy)
-    return {size: _centre(times, without_outliers(times)) for size, times in sizes.items() if len(times) >= TRUSTED}
+    return sizes
 
 
 def without_outliers(times: Sequence[float]) -> list[float]:

@@ -200,7 +200,7 @@ def _is_size(track: Track, model: SpeedModel, fresh: Sequence[Point], factor: fl
     times = [p.busy for p in track.points if p.samples == size]
     times += [track.remembered[size].seconds] if size in track.remembered else []
     ratios = [t / model.seconds(size) for t in times]
-    others = {*(p.samples for p in track.points), *track.remembered} - {size}
+    others = {*_sizes(track.points), *track.remembered} - {size}
     return all(abs(r - factor) <= abs(r - 1.0) for r in ratios) and not any(is_near(size, other) for other in others)
 
 
@@ -220,7 +220,7 @@ def _is_stale(track: Track) -> bool:
     if track.model is None or not track.unfitted:
         return track.unfitted > 0
     new = track.points[-track.unfitted :]
-    return track.unfitted > track.model.steps // 8 or len({p.samples for p in new}) > 1 or len(new) == len(track.points)
+    return track.unfitted > track.model.steps // 8 or len(_sizes(new)) > 1 or len(new) == len(track.points)
 
 
 def _refit(track: Track) -> Track:

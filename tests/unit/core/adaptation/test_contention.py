@@ -10,19 +10,13 @@ from dataclasses import replace
 
 import pytest
 
-from builders_adaptation import Simulation, simulate, steady
+from builders_adaptation import simulate, steady
 from builders_contention import Contended, Machine, contended, drifting
 from heterotrain_core.adaptation.values import Action, Mode
 
 EQUAL = (125, 125, 125, 125)
 FITTING = (200, 150, 100, 50)
 """In proportion to the speeds."""
-
-
-def speed(job: Simulation, part: float = 0.0) -> float:
-    """Samples a second, without the first `part` of the rounds."""
-    rounds = job.round_seconds[int(part * len(job.round_seconds)) :]
-    return len(rounds) * job.settings.global_batch / sum(rounds)
 
 
 def play(machine: Machine, shares: Sequence[int], mode: Mode, seed: int, seconds: float = 100) -> Contended:
@@ -42,7 +36,7 @@ def play(machine: Machine, shares: Sequence[int], mode: Mode, seed: int, seconds
 def test_two_cores_for_four_workers_are_used_as_with_fitting_shares(machine: Machine, seed: int) -> None:
     adapted, fitting = play(machine, EQUAL, Mode.APPLY, seed), play(machine, FITTING, Mode.OFF, seed)
 
-    assert speed(adapted, 0.5) > 0.95 * speed(fitting, 0.5)
+    assert adapted.speed(0.5) > 0.95 * fitting.speed(0.5)
     assert len(adapted.plans) <= 4
 
 
@@ -62,7 +56,7 @@ def test_on_a_machine_that_is_far_too_small_rounds_are_not_slower_than_with_equa
 ) -> None:
     adapted, equal = play(machine, EQUAL, Mode.APPLY, seed), play(machine, EQUAL, Mode.OFF, seed)
 
-    assert speed(adapted) > speed(equal)
+    assert adapted.speed() > equal.speed()
     assert min(plan["w0"] for _, plan in adapted.plans) > 20
 
 
