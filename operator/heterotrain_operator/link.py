@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FIRST_BACKOFF_SECONDS: Final = 0.5
+STARTING_BACKOFF_SECONDS: Final = 1.0
+STARTING_SECONDS: Final = 60.0
+"""A coordinator that has not answered yet is most likely being started: for so long it is called each
+`STARTING_BACKOFF_SECONDS`, since whoever hears of a short training late can do nothing for it."""
 Request = ApplyPlan | SendCommand | ScaleGroup
 
 
@@ -66,6 +70,11 @@ def coordinator_target(pods: tuple[PodSeen, ...]) -> Target | None:
     newest = max(running, key=lambda pod: pod.attempt)
     host = f"[{newest.ip}]" if ":" in newest.ip else newest.ip
     return Target(newest.uid, f"{host}:{Port.COORDINATOR}")
+
+
+def backoff_seconds(failures: int, longest: float) -> float:
+    """How long to wait after so many failures in a row (from 1), in seconds. Pure."""
+    return min(longest, FIRST_BACKOFF_SECONDS * (1 << min(failures - 1, 16)))
 
 
 def is_news(before: control_pb2.JobState | None, after: control_pb2.JobState) -> bool:
@@ -97,6 +106,8 @@ class _Link:
     told: Callable[[control_pb2.JobState], None]
     seen: TrainingSeen | None
     unreachable: Unreachable | None = None
+    known: Credentials | None = None
+    """Read once while the coordinator is being started, later for each attempt."""
     stub: CoordinatorAsyncStub | None = None
     task: asyncio.Task[None] | None = None
     asked: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -215,11 +226,12 @@ class Links:
 
     async def _hold(self, link: _Link) -> None:
         """Watch until closed; after a failure again, at growing distances."""
-        failures = 0
+        failures, time = 0, asyncio.get_running_loop().time
+        starting_until = time() + STARTING_SECONDS
         while True:
             try:
                 async for state in self._watch(link):
-                    failures = 0
+                    failures, starting_until = 0, time()
                     self._take(link, state)
                 reason = "it ended the stream"
             except grpc.aio.AioRpcError as error:
@@ -229,7 +241,11 @@ class Links:
                 logger.debug("Link to %s could not be opened.", link.target.address, exc_info=True)
             self._lose(link, reason)
             failures += 1
-            wait = min(self._settings.link_backoff_seconds, FIRST_BACKOFF_SECONDS * 2 ** min(failures - 1, 16))
+            starting = time() < starting_until
+            if not starting:
+                link.known = None
+            longest = self._settings.link_backoff_seconds
+            wait = backoff_seconds(failures, min(longest, STARTING_BACKOFF_SECONDS) if starting else longest)
             await asyncio.sleep(wait * (0.5 + self._random() / 2))
 
     async def _watch(self, link: _Link) -> AsyncIterator[control_pb2.JobState]:
@@ -241,7 +257,9 @@ class Links:
 
     @asynccontextmanager
     async def _connect(self, link: _Link) -> AsyncIterator[CoordinatorAsyncStub]:
-        channel = self._channel(link.target.address, ps_name(0), await link.credentials())
+        if link.known is None:
+            link.known = await link.credentials()
+        channel = self._channel(link.target.address, ps_name(0), link.known)
         stub: CoordinatorAsyncStub = CoordinatorStub(channel)
         try:
             yield stub

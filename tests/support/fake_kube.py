@@ -54,7 +54,9 @@ class FakeKube(Kube):
             raise ApiError(404, "NotFound", f"{name} not found")
         if stored["metadata"]["resourceVersion"] != job["metadata"]["resourceVersion"]:
             raise ApiError(409, "Conflict", "the object has been modified")
-        return self.put("heterotrainjobs", {**stored, "status": dict(status)})
+        written = self.put("heterotrainjobs", {**stored, "status": dict(status)})
+        self.after("update", "heterotrainjobs/status", name)
+        return written
 
     async def list_pods(self, namespace: str, selector: str) -> list[Json]:
         key, _, value = selector.partition("=")

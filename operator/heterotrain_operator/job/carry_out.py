@@ -80,14 +80,15 @@ class Tools:
 async def carry_out(decision: Decision, observed: Observed, tools: Tools, now: datetime) -> Outcome:
     """Do what was decided. Raises as `Kube` does where nothing that follows would make sense."""
     outcome = Outcome()
+    tools.events.settle(observed.job)
     if await _make_shared(decision, observed, tools, now, outcome):
         await _make_pods(decision.make, observed.job, tools, now, outcome)
     await _delete_pods(decision, observed.job, tools, outcome)
     for request in decision.requests:
         tools.send(request)
-    await _write_status(decision, observed, tools)
-    for event in decision.events:
-        tools.events.say(event, observed.job, now)
+    tools.events.hold(decision.events, decision.status, now)
+    written = await _write_status(decision, observed, tools)
+    tools.events.settle(written)
     await _send_events(observed.job, tools)
     return outcome
 
@@ -218,15 +219,17 @@ async def _delete_pods(decision: Decision, job: Mapping[str, Any], tools: Tools,
     await _all([one(pod.name, pod.uid, pod.why) for pod in decision.delete])
 
 
-async def _write_status(decision: Decision, observed: Observed, tools: Tools) -> None:
+async def _write_status(decision: Decision, observed: Observed, tools: Tools) -> Mapping[str, Any]:
+    """Returns the job with the status that it has now."""
     if decision.status is None or decision.status == observed.job.get("status"):
-        return
+        return observed.job
     written = await tools.kube.replace_status(observed.job, decision.status)
     if lost := pruned_fields(decision.status, written.get("status") or {}):
         logger.warning(
             "The cluster's CRD is older than the operator and dropped %s of the status; apply the CRD of this release.",
             ", ".join(lost),
         )
+    return {**observed.job, "status": decision.status}
 
 
 async def _send_events(job: Mapping[str, Any], tools: Tools) -> None:

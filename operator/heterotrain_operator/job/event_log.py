@@ -7,7 +7,7 @@ first: sent twice, because an answer was lost, an event is still one.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -67,6 +67,22 @@ class EventLog:
         self._repeat = repeat
         self._said: dict[JobEvent, Said] = {}
         self._unsent: dict[str, Said] = {}
+        self._held: tuple[Sequence[JobEvent], Mapping[str, Any] | None, datetime] | None = None
+
+    def hold(self, events: Sequence[JobEvent], status: Mapping[str, Any] | None, now: datetime) -> None:
+        """Before `status` is written: `events` are to be said once it stands."""
+        self._held = (events, status, now) if events else None
+
+    def settle(self, job: Mapping[str, Any]) -> None:
+        """Say what is held if `job`, as it was read after the try to write its status, has that status; else drop it.
+
+        A write whose answer was lost may have been carried out: then no later pass finds anything new to tell, and if
+        it was not, the next one tells the same anew.
+        """
+        held, self._held = self._held, None
+        if held is not None and (held[1] is None or held[1] == job.get("status")):
+            for event in held[0]:
+                self.say(event, job, held[2])
 
     def say(self, event: JobEvent, job: Mapping[str, Any], now: datetime) -> None:
         """Queue an event, or its repetition."""

@@ -15,10 +15,12 @@ import pytest
 from heterotrain_api.contract import Role
 from heterotrain_operator.job.decision import ApplyPlan, SendCommand
 from heterotrain_operator.job.observed import Answer, PodSeen
-from heterotrain_operator.link import Links, Target, coordinator_target, is_news
+from heterotrain_operator.link import Links, Target, backoff_seconds, coordinator_target, is_news
 from heterotrain_operator.settings import OperatorSettings
 from heterotrain_rpc import control_pb2
 from heterotrain_rpc.certificates import Credentials
+from heterotrain_rpc.channels import make_channel
+from support.control_plane import free_port
 from support.credentials import JOB_UID, credentials
 from support.fake_coordinator import FakeCoordinator, serve
 
@@ -250,6 +252,41 @@ async def test_a_secret_that_cannot_be_read_yet_is_no_end(stage: Stage) -> None:
     stage.links.keep(JOB_UID, Target("pod-1", f"127.0.0.1:{stage.port}"), read, lambda: None)
     await stage.connected()
     assert failures == []
+
+
+@pytest.mark.parametrize(
+    ("longest", "want"),
+    [
+        pytest.param(1.0, [0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0], id="while it is being started"),
+        pytest.param(15.0, [0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 15.0], id="later"),
+    ],
+)
+def test_how_long_a_coordinator_is_left_alone(longest: float, want: list[float]) -> None:
+    assert [backoff_seconds(failures, longest) for failures in range(1, 8)] == want
+
+
+async def test_a_coordinator_that_is_being_started_is_called_often_with_one_look_at_the_secret() -> None:
+    """Called at growing distances, it would be heard of up to a distance later than it began to train."""
+    reads: list[str] = []
+    calls: list[str] = []
+    thrice = asyncio.Event()
+
+    async def read() -> Credentials:
+        reads.append("the Secret")
+        return credentials(Role.OPERATOR, "operator")
+
+    def channel(address: str, name: str, known: Credentials) -> grpc.aio.Channel:
+        calls.append(address)
+        if len(calls) == 3:
+            thrice.set()
+        return make_channel(address, name, known)
+
+    links = Links(OperatorSettings(link_backoff_seconds=0.01), lambda: NOW, lambda: 0.5, channel)
+    links.keep(JOB_UID, Target("pod-1", f"127.0.0.1:{free_port()}"), read, lambda: None)
+    async with asyncio.timeout(10):
+        await thrice.wait()
+    await links.close_all()
+    assert reads == ["the Secret"]
 
 
 def pod(index: int = 0, attempt: int = 1, phase: str = "Running", ip: str = "10.0.0.1") -> PodSeen:

@@ -281,6 +281,30 @@ async def test_an_event_that_stands_already_because_its_answer_was_lost_is_fine(
     assert stage.events.unsent == ()
 
 
+@pytest.mark.parametrize("written", [True, False], ids=["it was written", "it was not"])
+async def test_events_of_a_status_whose_answer_was_lost_are_said_by_the_next_pass_if_it_stands(written: bool) -> None:
+    """A pass that finds the new status has nothing new to tell by itself; one that finds the old tells all anew."""
+    stage = Stage()
+
+    def lose(verb: str, resource: str, _name: str) -> None:
+        if (verb, resource) == ("update", "heterotrainjobs/status"):
+            raise ApiUnreachableError("the answer was lost")
+
+    if written:
+        stage.kube.after = lose
+    else:
+        stage.kube.before = lose
+    with pytest.raises(ApiUnreachableError):
+        await stage.play(Decision(status=STATUS, events=(EVENT,)))
+    assert stage.kube.names("events") == []
+    assert ("status" in stage.kube.objects["heterotrainjobs", "fashion"]) is written
+
+    await stage.play(Decision())
+    assert len(stage.kube.names("events")) == written
+    await stage.play(Decision())
+    assert [stage.kube.objects["events", name]["count"] for name in stage.kube.names("events")] == [1] * written
+
+
 async def test_a_repeated_event_is_a_patch_and_a_new_event_if_the_first_has_expired() -> None:
     stage = Stage()
     await stage.play(Decision(events=(EVENT,)))
