@@ -27,15 +27,21 @@ Call = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def call(plane: ControlPlane, namespace: Namespace, tmp_path: Path) -> Call:
-    """Run `heterotrain` for the test's namespace; gives the exit code and all that it said."""
+    """Run `heterotrain` for the test's namespace; gives the exit code and all that it said, which `told` takes too."""
 
-    def run(*words: str, user: str = ADMIN, place: tuple[str, ...] = ("-n", namespace.name)) -> tuple[int, str]:
+    def run(
+        *words: str, user: str = ADMIN, place: tuple[str, ...] = ("-n", namespace.name), told: Path | None = None
+    ) -> tuple[int, str]:
         kubeconfig = write_kubeconfig(tmp_path / f"{user}.yaml", plane.url, user, plane.ca)
         env = {key: value for key, value in os.environ.items() if not key.startswith("KUBERNETES_")}
         env |= {"KUBECONFIG": str(kubeconfig), "HETEROTRAIN_HOME": str(tmp_path / "home"), "COLUMNS": "200"}
-        command = [sys.executable, "-c", "from heterotrain_operator.cli import main; main()", *words, *place]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
-        return done.returncode, done.stdout + done.stderr
+        command = [sys.executable, "-u", "-c", "from heterotrain_operator.cli import main; main()", *words, *place]
+        if told is None:
+            done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+            return done.returncode, done.stdout + done.stderr
+        with told.open("w") as file:
+            code = subprocess.run(command, env=env, stdout=file, stderr=file, timeout=120, check=False).returncode
+        return code, told.read_text()
 
     return run
 
@@ -210,13 +216,14 @@ def test_logs_say_what_pods_without_a_log_wait_for(call: Call, namespace: Namesp
 
 
 def test_following_a_log_waits_for_the_pod_and_ends_with_the_job(
-    call: Call, namespace: Namespace, start_operator: Start
+    call: Call, namespace: Namespace, start_operator: Start, tmp_path: Path
 ) -> None:
     namespace.create("heterotrainjobs", job())
+    told = tmp_path / "told"
+    told.touch()
     with ThreadPoolExecutor(1) as pool:
-        following = pool.submit(call, "logs", "fashion", "cpu-0", "--follow")
-        time.sleep(3)
-        assert not following.done()
+        following = pool.submit(call, "logs", "fashion", "cpu-0", "--follow", told=told)
+        until("it says what it waits for", lambda: "no pod yet" in told.read_text())
         start_operator()
         until("the pod", lambda: namespace.get("pods", "fashion-cpu-0-1"))
         run(namespace, "fashion-cpu-0-1")

@@ -223,7 +223,12 @@ async def _write_status(decision: Decision, observed: Observed, tools: Tools) ->
     """Returns the job with the status that it has now."""
     if decision.status is None or decision.status == observed.job.get("status"):
         return observed.job
-    written = await tools.kube.replace_status(observed.job, decision.status)
+    try:
+        written = await tools.kube.replace_status(observed.job, decision.status)
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        return observed.job  # deleted meanwhile: the next pass finds that out
     if lost := pruned_fields(decision.status, written.get("status") or {}):
         logger.warning(
             "The cluster's CRD is older than the operator and dropped %s of the status; apply the CRD of this release.",

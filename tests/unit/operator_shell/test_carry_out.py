@@ -255,6 +255,19 @@ async def test_when_somebody_wrote_in_between_neither_status_nor_events_are_writ
     assert stage.events.unsent == ()
 
 
+async def test_a_job_that_is_deleted_before_its_status_is_written_is_no_error_and_says_nothing_more() -> None:
+    stage = Stage()
+
+    def delete(verb: str, resource: str, _name: str) -> None:
+        if (verb, resource) == ("update", "heterotrainjobs/status"):
+            del stage.kube.objects["heterotrainjobs", "fashion"]
+
+    stage.kube.before = delete
+    await stage.play(Decision(status=STATUS, events=(EVENT,)))
+    assert stage.kube.names("events") == []
+    assert stage.events.unsent == ()
+
+
 async def test_an_event_whose_sending_failed_is_sent_by_the_next_pass() -> None:
     stage = Stage()
     stage.kube.before = fail_on("create events", ApiUnreachableError("down"))
