@@ -131,13 +131,9 @@ def _check_change(state: State, seen: Observation, now: float) -> tuple[State, D
     verified = guards.verify(made, after)
     if not changed:
         done = replace(done, guard=guards.doubted(done.guard, verified, now))
-    if guards.made_worse(made, after, state.settings):
-        return _relent(done, seen, made, verified, now)
-    dearer = parts.dearer(done, seen, made, now)
-    if dearer:
-        return parts.split_for_speed(done, seen, made, dearer, now)
-    if changed:
-        return done, None
+    remedy = _remedy(done, seen, made, verified, now, worse=guards.made_worse(made, after, state.settings))
+    if remedy is not None or changed:
+        return remedy or (done, None)
     if goes_on:
         why = f"plan {made.generation}, which the trust region held back, is as fast as predicted"
         done = replace(done, urgent=why, ticked=None)
@@ -145,6 +141,16 @@ def _check_change(state: State, seen: Observation, now: float) -> tuple[State, D
     words += f" a round, measured {seconds(after.seconds)}"
     weighed = weigh(done, seen, now)
     return done, replace(said(Action.KEEP, words, seen, weighed, now), verified=verified, found=weighed.found)
+
+
+def _remedy(
+    state: State, seen: Observation, made: Made, verified: Verification, now: float, *, worse: bool
+) -> tuple[State, Decision] | None:
+    """What mends a change that made rounds slower, or a worker that would compute its larger share faster in parts."""
+    if worse:
+        return _relent(state, seen, made, verified, now)
+    dearer = parts.dearer(state, seen, made, now)
+    return parts.split_for_speed(state, seen, made, dearer, now) if dearer else None
 
 
 def _may_go_on(state: State, made: Made, first: Speed) -> bool:

@@ -1,4 +1,4 @@
-"""Shares computed in parts: chosen by what a sample takes at once and in smaller numbers, and undone if that errs. Pure.
+"""Shares computed in parts: chosen by what a sample takes at once and in smaller numbers, undone if that errs. Pure.
 
 Page faults and caches make a large batch dearer a sample than a small one (a CPU worker fell from 1,550 to 964
 samples/s as its batch grew from 256 to 566). Each growth of a share is a measurement of that: the size from before and
