@@ -9,6 +9,7 @@ from statistics import fmean
 from heterotrain_core.event_log import EventLog
 from heterotrain_core.least import raise_minimum, raise_shares
 from heterotrain_core.members import Member
+from heterotrain_core.memory import MemoryUse, Peaks
 from heterotrain_core.negotiation import Negotiation
 from heterotrain_core.plan import check_plan, complete_plan, derive_plan, joined_plan, reachable_total
 from heterotrain_core.progress import Progress
@@ -39,6 +40,9 @@ class PlanDesk:
         """What workers had that are out of the plan."""
         self._most_at_once: dict[str, int] = {}
         """Samples, of workers that ran out of memory."""
+        self._peaks: dict[str, Peaks] = {}
+        self._holds: dict[str, int] = {}
+        """Samples at once, of workers whose memory model is known."""
         self.start = Plan(FIRST_GENERATION, {w.name: Share(w.share) for w in config.workers}, "start shares")
         # A group that was scaled down may have taken room with it.
         reached = reachable_total(list(self._bounds.values()), config.global_batch_size, config.batch_grain)
@@ -74,7 +78,12 @@ class PlanDesk:
         current = rounds.policy.plan if rounds is not None else self.start
         plan = complete_plan(event.shares, current, generation=event.generation, reason=event.reason)
         shares = {name: self._in_parts(name, share) for name, share in plan.shares.items()}
-        plan = replace(plan, shares=shares, synchronization=event.synchronization)
+        limited = sorted(
+            n for n, share in shares.items() if share != plan.shares[n] and share.samples > (share.micro_batch or 0)
+        )
+        words = ", ".join(f"{name} in parts of {shares[name].micro_batch}" for name in limited)
+        reason = f"{plan.reason}; {words}, all that memory holds at once" if limited else plan.reason
+        plan = replace(plan, shares=shares, reason=reason, synchronization=event.synchronization)
         refusals: tuple[Refusal, ...]
         if rounds is None:
             refusals = (Refusal("", "training has not begun: propose the plan again when it has"),)
@@ -163,8 +172,14 @@ class PlanDesk:
         self._most_at_once[worker] = min(most, self._most_at_once.get(worker, most))
         return self._most_at_once[worker]
 
+    def held(self, worker: str, use: MemoryUse) -> None:
+        """What a step of a worker's took of its memory: later plans give it no more at once than it can hold."""
+        holds = self._peaks.setdefault(worker, Peaks()).add(use)
+        if holds is not None:
+            self._holds[worker] = holds
+
     def _in_parts(self, worker: str, share: Share) -> Share:
-        most = self._most_at_once.get(worker)
+        most = min((m for m in (self._most_at_once.get(worker), self._holds.get(worker)) if m), default=None)
         if most is None or (share.micro_batch is not None and share.micro_batch <= most):
             return share
         return replace(share, micro_batch=most)

@@ -253,6 +253,7 @@ class TrainingRun:
         effects = parts.running().done(member.ordinal, event, now)
         member.telemetry.add(event.samples, event.timings, refused=event.refusal is not None)
         parts.totals.moved(event.samples, event.traffic)
+        parts.plans.held(member.name, event.memory)
         if event.refusal is not None:
             message = f"gradient of worker {member.name} in round {event.iteration} is discarded: {event.refusal}"
             parts.log.add(RunReason.GRADIENT_NOT_FINITE, message, now, warning=True)

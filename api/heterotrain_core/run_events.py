@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from heterotrain_core.memory import NO_MEMORY_USE, MemoryUse
 from heterotrain_core.run_values import NO_TIMINGS, NO_TRAFFIC, Clip, Manifest, RunReason, Timings, Traffic
 from heterotrain_core.synchronization import Synchronization
 from heterotrain_core.types import Share
@@ -87,6 +88,7 @@ class Done:
     absent: frozenset[int] = frozenset()
     timings: Timings = NO_TIMINGS
     traffic: Traffic = NO_TRAFFIC
+    memory: MemoryUse = NO_MEMORY_USE
 
 
 @dataclass(frozen=True, slots=True)

@@ -603,6 +603,7 @@ class Done(_message.Message):
     TIMINGS_FIELD_NUMBER: _builtins.int
     PUSHED_BYTES_FIELD_NUMBER: _builtins.int
     PULLED_BYTES_FIELD_NUMBER: _builtins.int
+    MEMORY_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     iteration: _builtins.int
     base_version: _builtins.int
@@ -626,6 +627,8 @@ class Done(_message.Message):
 
     @_builtins.property
     def timings(self) -> Global___Timings: ...
+    @_builtins.property
+    def memory(self) -> Global___MemoryUse: ...
     def __init__(
         self,
         *,
@@ -642,10 +645,11 @@ class Done(_message.Message):
         timings: Global___Timings | None = ...,
         pushed_bytes: _builtins.int = ...,
         pulled_bytes: _builtins.int = ...,
+        memory: Global___MemoryUse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_norm", b"_max_norm", "_norm_type", b"_norm_type", "max_norm", b"max_norm", "norm_type", b"norm_type", "timings", b"timings"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_norm", b"_max_norm", "_norm_type", b"_norm_type", "max_norm", b"max_norm", "memory", b"memory", "norm_type", b"norm_type", "timings", b"timings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_norm", b"_max_norm", "_norm_type", b"_norm_type", "absent", b"absent", "base_version", b"base_version", "groups", b"groups", "iteration", b"iteration", "max_norm", b"max_norm", "norm_type", b"norm_type", "pulled_bytes", b"pulled_bytes", "pushed_bytes", b"pushed_bytes", "refusal", b"refusal", "refused", b"refused", "samples", b"samples", "term", b"term", "timings", b"timings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_norm", b"_max_norm", "_norm_type", b"_norm_type", "absent", b"absent", "base_version", b"base_version", "groups", b"groups", "iteration", b"iteration", "max_norm", b"max_norm", "memory", b"memory", "norm_type", b"norm_type", "pulled_bytes", b"pulled_bytes", "pushed_bytes", b"pushed_bytes", "refusal", b"refusal", "refused", b"refused", "samples", b"samples", "term", b"term", "timings", b"timings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_norm: _TypeAlias = _typing.Literal["max_norm"]  # noqa: Y015
     _WhichOneofArgType__max_norm: _TypeAlias = _typing.Literal["_max_norm", b"_max_norm"]  # noqa: Y015
@@ -657,6 +661,35 @@ class Done(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__norm_type) -> _WhichOneofReturnType__norm_type | None: ...
 
 Global___Done: _TypeAlias = Done  # noqa: Y015
+
+@_typing.final
+class MemoryUse(_message.Message):
+    """Of the largest micro-batch of an iteration."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SAMPLES_FIELD_NUMBER: _builtins.int
+    PEAK_BYTES_FIELD_NUMBER: _builtins.int
+    LIMIT_BYTES_FIELD_NUMBER: _builtins.int
+    samples: _builtins.int
+    """0: not known."""
+    peak_bytes: _builtins.int
+    limit_bytes: _builtins.int
+    """What the device, or the container or machine, holds at most."""
+    def __init__(
+        self,
+        *,
+        samples: _builtins.int = ...,
+        peak_bytes: _builtins.int = ...,
+        limit_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit_bytes", b"limit_bytes", "peak_bytes", b"peak_bytes", "samples", b"samples"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MemoryUse: _TypeAlias = MemoryUse  # noqa: Y015
 
 @_typing.final
 class PlanProposal(_message.Message):

@@ -11,6 +11,7 @@ import torch
 from heterotrain.gradients import Gradients
 from heterotrain.grants import Item
 from heterotrain.manifest import ModelTensors
+from heterotrain_core.memory import NO_MEMORY_USE, MemoryUse
 from heterotrain_core.types import Grant
 
 
@@ -55,6 +56,7 @@ class Update:
     compute_seconds: float
     cpu_seconds: float = 0.0
     """Processor time of the computing, of all threads together."""
+    memory: MemoryUse = NO_MEMORY_USE
 
 
 class Engine(Protocol):

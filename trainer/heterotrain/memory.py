@@ -1,10 +1,17 @@
-"""A batch that does not fit the memory: which errors say so, and what becomes of the script."""
+"""Memory that batches need: which errors say that one does not fit, and what those that fit take."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections import Counter
+from pathlib import Path
+from typing import Final, Protocol
 
 import torch
+
+from heterotrain_core.memory import NO_MEMORY_USE, MemoryUse
+
+FIRST_LOOKS: Final = 8
+LOOK_EACH: Final = 16
 
 _WORDS: Final = ("out of memory", "can't allocate memory", "cannot allocate memory")
 """Of PyTorch's RuntimeErrors: of its CPU allocator, and of libraries below it."""
@@ -15,3 +22,105 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _WORDS)
+
+
+class MemoryProbe(Protocol):
+    """Peak memory between two calls, in bytes."""
+
+    limit: int
+    """What there is at most; 0: not known."""
+
+    def begin(self) -> None:
+        """Forget the peak so far."""
+        ...
+
+    def peak(self) -> int:
+        """Since `begin`; 0: not known."""
+        ...
+
+
+class DeviceMemory:
+    """Of a CUDA device, what PyTorch allocates there."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self.limit = torch.cuda.get_device_properties(device).total_memory
+
+    def begin(self) -> None:
+        """Forget the peak so far."""
+        torch.cuda.reset_peak_memory_stats(self._device)
+
+    def peak(self) -> int:
+        """Since `begin`."""
+        return torch.cuda.max_memory_allocated(self._device)
+
+
+class ProcessMemory:
+    """Of this process, what it has resident; the limit is that of its control group, else the machine's memory.
+
+    Without the files of Linux, or the right to them, nothing is known. Processes of a `DataLoader` do not count.
+    """
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._process = root / "proc" / "self"
+        self.limit = _memory_limit(root)
+
+    def begin(self) -> None:
+        """Forget the peak so far."""
+        try:
+            (self._process / "clear_refs").write_text("5", encoding="ascii")
+        except OSError:
+            self.limit = 0  # the peak of the whole life says nothing of one batch
+
+    def peak(self) -> int:
+        """Since `begin`; 0: not known."""
+        return _kibibytes(self._process / "status", "VmHWM:") if self.limit else 0
+
+
+def probe_of(device: torch.device) -> MemoryProbe:
+    """The probe of what a batch needs on `device`."""
+    return DeviceMemory(device) if device.type == "cuda" else ProcessMemory()
+
+
+class PeakWatch:
+    """Chooses the steps to look at: the first with a size, then each so many, since a look takes some 100 µs."""
+
+    def __init__(self, probe: MemoryProbe) -> None:
+        self._probe = probe
+        self._seen: Counter[int] = Counter()
+        self._looking = False
+
+    def begin(self, samples: int) -> None:
+        """So many samples are computed at once now."""
+        self._seen[samples] += 1
+        seen = self._seen[samples]
+        self._looking = self._probe.limit > 0 and (seen <= FIRST_LOOKS or seen % LOOK_EACH == 0)
+        if self._looking:
+            self._probe.begin()
+
+    def end(self, samples: int) -> MemoryUse:
+        """They are computed."""
+        return MemoryUse(samples, self._probe.peak(), self._probe.limit) if self._looking else NO_MEMORY_USE
+
+
+def _memory_limit(root: Path) -> int:
+    machine = _kibibytes(root / "proc" / "meminfo", "MemTotal:")
+    groups = root / "sys" / "fs" / "cgroup"
+    limits = [_number(groups / "memory.max"), _number(groups / "memory" / "memory.limit_in_bytes")]
+    return min((limit for limit in (*limits, machine) if limit > 0), default=0)
+
+
+def _number(path: Path) -> int:
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):  # not there, or ``max``
+        return 0
+
+
+def _kibibytes(path: Path, name: str) -> int:
+    """The value of a line ``name  123 kB``, in bytes; 0 if there is none."""
+    try:
+        lines = path.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return 0
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith(name)), 0)

@@ -75,6 +75,9 @@ def done_message(
         pushed_bytes=traffic.pushed,
         pulled_bytes=traffic.pulled,
     )
+    if update.memory.samples:
+        use = update.memory
+        done.memory.CopyFrom(pb.MemoryUse(samples=use.samples, peak_bytes=use.peak, limit_bytes=use.limit))
     if update.clip is not None:
         done.max_norm = update.clip.max_norm
         done.norm_type = update.clip.norm_type

@@ -14,8 +14,10 @@ from heterotrain.engine import Clip, Engine, Update
 from heterotrain.errors import LeftJobError, UsageError
 from heterotrain.gradients import Gradients
 from heterotrain.grants import Item, MicroBatch, grant_epoch, micro_batches
+from heterotrain.memory import PeakWatch
 from heterotrain.pace import Pace
 from heterotrain.randomness import SampleOrder, seed_everything, stable_seed
+from heterotrain_core.memory import NO_MEMORY_USE, MemoryUse
 from heterotrain_core.types import EpochEnd, Grant, TrainingEnd
 
 
@@ -36,6 +38,8 @@ class _Spent:
     data: float = 0.0
     compute: float = 0.0
     cpu: float = 0.0
+    memory: MemoryUse = NO_MEMORY_USE
+    """Of the largest micro-batch that was looked at."""
 
 
 class SampleLog:
@@ -57,12 +61,22 @@ class SampleLog:
 class Rounds:
     """Not thread-safe: the training thread's own."""
 
-    def __init__(self, engine: Engine, gradients: Gradients, pace: Pace, log: SampleLog, *, least: int = 1) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        gradients: Gradients,
+        pace: Pace,
+        log: SampleLog,
+        *,
+        least: int = 1,
+        memory: PeakWatch | None = None,
+    ) -> None:
         """`least`: samples that the model needs at once."""
         self._engine = engine
         self._least = least
         self._gradients = gradients
         self._pace = pace
+        self._memory = memory
         self._log = log
         self._stage = _Stage.BEFORE
         self._item: Item | None = None
@@ -152,6 +166,8 @@ class Rounds:
         self._next += 1
         self._spent.data += data_seconds
         seed_everything(stable_seed(self._engine.seed, "grant", self._engine.rank, batch.iteration, batch.index))
+        if self._memory is not None:
+            self._memory.begin(batch.samples)
         self._pace.start()
 
     def clip(self, clip: Clip) -> None:
@@ -170,6 +186,8 @@ class Rounds:
         self._spent.compute += lasted
         self._spent.cpu += cpu
         batch, self._held = self._held, None
+        if self._memory is not None:
+            self._spent.memory = max(self._spent.memory, self._memory.end(batch.samples))
         self._gradients.add(batch.weight)
         if batch.last and self._item is not None and isinstance(self._item.decision, Grant):
             self._finish(self._item.decision)
@@ -177,7 +195,7 @@ class Rounds:
     def _finish(self, grant: Grant) -> None:
         spent, self._spent = self._spent, _Spent()
         clip, self._clip = self._clip, None
-        self._engine.submit(Update(grant, clip, spent.data, spent.compute, spent.cpu))
+        self._engine.submit(Update(grant, clip, spent.data, spent.compute, spent.cpu, spent.memory))
         try:
             item = self._take(self._engine.next_item())
         except LeftJobError as left:

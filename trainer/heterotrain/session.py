@@ -16,6 +16,7 @@ from heterotrain.engine import Clip, Engine
 from heterotrain.errors import UsageError
 from heterotrain.evaluation import Evaluation, Measure, Number, finite_numbers
 from heterotrain.loader import Loader, LoaderOptions, check_dataset
+from heterotrain.memory import PeakWatch, probe_of
 from heterotrain.optimizer import RoundOptimizer
 from heterotrain.pace import Clocks, Pace
 from heterotrain.preparation import Parameters, Weights, prepare_model
@@ -129,7 +130,14 @@ class Session:
         gradients = self._engine.configure(setup)
         order = SampleOrder(self.seed, dataset_size)
         log = SampleLog(self._settings.sample_log, order)
-        rounds = Rounds(self._engine, gradients, self._pace, log, least=setup.smallest_batch)
+        rounds = Rounds(
+            self._engine,
+            gradients,
+            self._pace,
+            log,
+            least=setup.smallest_batch,
+            memory=PeakWatch(probe_of(self._device)),
+        )
         self._model, self._rounds = model, rounds
         self._optimizer = RoundOptimizer(setup.optimizer, rounds, alone=self._settings.job is None)
         loader = Loader(

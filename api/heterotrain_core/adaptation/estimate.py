@@ -223,27 +223,6 @@ def _through(size: int, seconds: float, prior: SpeedModel | None) -> tuple[float
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryModel:
-    """Peak memory of a worker for a micro-batch, ``m0 + m1 b``, in bytes."""
-
-    fixed: float
-    per_sample: float
-
-    def ceiling(self, limit: float, grain: int = 1, part: float = 0.9) -> int:
-        """Largest multiple of `grain` that keeps `part` of `limit` (C-10); 0 if nothing fits."""
-        samples = math.floor((part * limit - self.fixed) / self.per_sample) if self.per_sample > 0 else 0
-        return max(0, samples // grain * grain)
-
-
-def fit_memory(peaks: Sequence[tuple[int, float]]) -> MemoryModel | None:
-    """The model from (micro-batch, peak bytes); `None` unless two sizes differ and more samples take more memory."""
-    fitted = theil_sen([(float(size), peak) for size, peak in peaks])
-    if fitted is None or fitted.slope <= 0:
-        return None
-    return MemoryModel(max(0.0, fitted.intercept), fitted.slope)
-
-
-@dataclass(frozen=True, slots=True)
 class LinkModel:
     """Seconds of a transfer: ``delay + bytes / rate``."""
 

@@ -8,6 +8,7 @@ import pytest
 
 from heterotrain_core import run_effects as out
 from heterotrain_core import run_events as ev
+from heterotrain_core.memory import MemoryUse
 from heterotrain_core.run import TrainingRun
 from heterotrain_core.run_values import Phase, RunConfig, RunReason, WorkerPhase
 from heterotrain_core.synchronization import Asp, Backup, Bsp, Delay, Dssp, Ssp, Synchronization
@@ -510,6 +511,26 @@ def test_a_want_of_memory_that_smaller_parts_cannot_help_fails_the_job(too_many:
     driver.tell(ev.WorkerFailed("a-0", "MemoryError", too_many=too_many))
 
     assert (driver.outcome.phase, driver.outcome.reason) == (Phase.FAILED, RunReason.WORKER_FAILED)
+
+
+def test_a_plan_gives_a_worker_no_more_at_once_than_its_measured_memory_holds() -> None:
+    """Peaks of 1000 + 100 b bytes with 4 and (at the end of epochs) 2 samples: 0.9 x 1700 bytes hold 5."""
+    scripts = [Script(name, epochs=6, silent_from=12) for name in THREE]
+    scripts[0].done = lambda done: replace(
+        done,
+        memory=MemoryUse(done.samples, 1000 + 100 * done.samples, limit=1700)
+        if done.samples in {2, 4}
+        else done.memory,
+    )
+    driver = Driver(config(), scripts)
+    driver.start()
+    assert {grant.samples for grant in driver.scripts["a-0"].grants} >= {2, 4}
+
+    driver.tell(ev.PlanRequested(7, 0, {"a-0": Share(6), "a-1": Share(1), "b-0": Share(1)}, "by hand", 10.0))
+
+    proposed = driver.of(out.Send)[-1].message.plan
+    assert proposed.shares == {"a-0": Share(6, 5), "a-1": Share(1), "b-0": Share(1)}
+    assert proposed.reason == "by hand; a-0 in parts of 5, all that memory holds at once"
 
 
 def test_a_worker_that_runs_out_of_memory_again_and_again_fails_the_job() -> None:

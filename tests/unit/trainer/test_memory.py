@@ -1,14 +1,16 @@
-"""Which errors say that a batch did not fit, and what the exit hook does about them."""
+"""Which errors say that a batch did not fit and what the exit hook does about them; what batches that fit take."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 from heterotrain.exits import ExitWatch
-from heterotrain.memory import is_out_of_memory
+from heterotrain.memory import PeakWatch, ProcessMemory, is_out_of_memory
+from heterotrain_core.memory import NO_MEMORY_USE
 
 
 @pytest.mark.parametrize(
@@ -49,3 +51,79 @@ def test_the_hook_asks_first_whether_the_script_comes_back(
     watch.remove()
 
     assert (shown, asked, failures) == ([MemoryError], [error], told)
+
+
+def test_the_peak_of_this_process_is_that_of_a_batch_and_forgotten_before_the_next() -> None:
+    probe = ProcessMemory()
+    held = 64 * 2**20
+    probe.begin()
+    without = probe.peak()
+    torch.ones(held, dtype=torch.uint8)  # gone at once
+    with_it = probe.peak()
+    probe.begin()
+
+    assert 0 < without < with_it <= probe.limit
+    assert with_it - without > held / 2
+    assert probe.peak() < without + held / 2
+
+
+@pytest.mark.parametrize(
+    ("files", "want"),
+    [
+        pytest.param({"proc/meminfo": "MemTotal:  8 kB\n"}, 8192, id="the machine's"),
+        pytest.param(
+            {"proc/meminfo": "MemTotal:  8 kB\n", "sys/fs/cgroup/memory.max": "4096\n"},
+            4096,
+            id="the group's, version 2",
+        ),
+        pytest.param(
+            {"proc/meminfo": "MemTotal:  8 kB\n", "sys/fs/cgroup/memory.max": "max\n"}, 8192, id="a group without one"
+        ),
+        pytest.param(
+            {
+                "proc/meminfo": "MemTotal:  8 kB\n",
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+            },
+            8192,
+            id="a group without one, version 1",
+        ),
+        pytest.param({}, 0, id="no Linux"),
+    ],
+)
+def test_the_limit_is_the_smallest_of_group_and_machine(tmp_path: Path, files: dict[str, str], want: int) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    probe = ProcessMemory(tmp_path)
+
+    assert probe.limit == want
+    probe.begin()  # not there to be written in
+    assert probe.peak() == 0
+
+
+class CountedProbe:
+    def __init__(self, limit: int = 1000) -> None:
+        self.limit, self.begun = limit, 0
+
+    def begin(self) -> None:
+        self.begun += 1
+
+    def peak(self) -> int:
+        return 10 * self.begun
+
+
+def test_the_first_batches_of_a_size_are_looked_at_and_then_now_and_then() -> None:
+    watch, looked = PeakWatch(CountedProbe()), []
+    for samples in [8] * 40 + [4]:
+        watch.begin(samples)
+        looked.append(watch.end(samples).samples)
+
+    assert looked == [8] * 8 + [0] * 7 + [8] + [0] * 15 + [8] + [0] * 8 + [4]
+
+
+def test_without_a_limit_nothing_is_looked_at() -> None:
+    probe = CountedProbe(limit=0)
+    watch = PeakWatch(probe)
+    watch.begin(8)
+    assert (watch.end(8), probe.begun) == (NO_MEMORY_USE, 0)

@@ -5,6 +5,7 @@ import pytest
 from heterotrain.engine import Clip, Update
 from heterotrain.grants import Item
 from heterotrain.messages import done_message, item_of, judge_plan
+from heterotrain_core.memory import MemoryUse
 from heterotrain_core.run_values import Traffic
 from heterotrain_core.types import EpochEnd, Grant, SampleRange, TrainingEnd
 from heterotrain_rpc import control_pb2 as control
@@ -47,11 +48,12 @@ def test_items(message: pb.CoordinatorMessage, want: Item) -> None:
 
 
 def test_a_done_says_what_the_commit_needs() -> None:
-    update = Update(GRANT, Clip(1.0, 2.0), data_seconds=0.1, compute_seconds=0.2)
+    update = Update(GRANT, Clip(1.0, 2.0), data_seconds=0.1, compute_seconds=0.2, memory=MemoryUse(4, 500, 1000))
     timings = pb.Timings(data_seconds=0.1)
     assert done_message(9, update, ["{}"], [3], timings, traffic=Traffic(8, 4), refusal="ps-1: w") == pb.Done(
         term=9, iteration=4, base_version=3, samples=4, refused=True, refusal="ps-1: w", groups=["{}"], max_norm=1.0,
         norm_type=2.0, absent=[3], timings=timings, pushed_bytes=8, pulled_bytes=4,
+        memory=pb.MemoryUse(samples=4, peak_bytes=500, limit_bytes=1000),
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from heterotrain.tensor_messages import tensor_message, tensor_of
 from heterotrain_core import run_effects as out
 from heterotrain_core import run_events as ev
 from heterotrain_core.event_log import printable
+from heterotrain_core.memory import MemoryUse
 from heterotrain_core.run_values import Clip, Manifest, Timings, Traffic
 from heterotrain_core.types import EpochEnd, Grant, Plan, Share, TrainingEnd
 from heterotrain_rpc import control_pb2, session_pb2
@@ -87,6 +88,7 @@ def done_of(worker: str, done: session_pb2.Done) -> ev.Done:
             cpu=t.cpu_seconds,
         ),
         traffic=Traffic(max(0, done.pushed_bytes), max(0, done.pulled_bytes)),
+        memory=MemoryUse(done.memory.samples, done.memory.peak_bytes, done.memory.limit_bytes),
     )
 
 

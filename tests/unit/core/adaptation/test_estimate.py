@@ -12,16 +12,12 @@ from hypothesis import strategies as st
 from heterotrain_core.adaptation.estimate import (
     KEPT,
     LinkModel,
-    MemoryModel,
     Point,
     SpeedModel,
     fit,
     fit_link,
-    fit_memory,
     without_outliers,
 )
-
-MIB = 2**20
 
 
 def points(*steps: tuple[int, float]) -> list[Point]:
@@ -145,20 +141,6 @@ def test_the_truth_is_found_through_noise_and_stalls(
     assert model.fixed >= 0
     assert model.per_sample > 0
     assert math.isfinite(model.error)
-
-
-def test_the_memory_ceiling_is_that_of_oracle_c10() -> None:
-    model = fit_memory([(b, (1200 + 55 * b) * MIB) for b in (8, 16, 64)])
-
-    assert model is not None
-    assert model.ceiling(8192 * MIB) == 112
-    assert model.ceiling(8192 * MIB, grain=32) == 96
-    assert MemoryModel(1e9, 1e6).ceiling(1e9) == 0
-
-
-def test_memory_is_not_known_from_one_size_or_when_it_falls() -> None:
-    assert fit_memory([(8, 1e9), (8, 1.1e9)]) is None
-    assert fit_memory([(8, 2e9), (16, 1e9)]) is None
 
 
 def test_the_link_is_found_in_spite_of_a_stall_oracle_a9() -> None:
