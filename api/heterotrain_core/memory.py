@@ -1,4 +1,4 @@
-"""How many samples a worker can hold at once: peak memory is ``m0 + m1 b`` in the micro-batch (algorithms.md C4). Pure."""
+"""How many samples a worker can hold at once, from measured peaks of memory (algorithms.md C4). Pure."""
 
 from __future__ import annotations
 
@@ -63,7 +63,10 @@ class Peaks:
     by_size: dict[int, deque[int]] = field(default_factory=dict)
 
     def add(self, use: MemoryUse) -> int | None:
-        """Take a step in; returns how many samples it can hold at once, `None` if that is not known or no limit."""
+        """Take a step in; returns how many samples it can hold at once, `None` if that is not known or no limit.
+
+        Never fewer than it has held: near its limit a worker may be whatever it computes.
+        """
         if use.samples < 1 or use.peak <= 0 or use.limit <= 0:
             return None
         self.steps += 1
@@ -78,4 +81,4 @@ class Peaks:
         if len(told) < 2 or max(told) < SPREAD * min(told):
             return None
         model = fit_memory(sorted(told.items()))
-        return None if model is None else max(1, model.ceiling(use.limit))
+        return None if model is None else max(*told, model.ceiling(use.limit))

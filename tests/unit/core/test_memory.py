@@ -52,8 +52,8 @@ def test_what_a_worker_can_hold_is_known_from_two_sizes(sizes: tuple[int, ...], 
     assert after(*sizes) == want
 
 
-def test_a_worker_that_cannot_hold_anything_still_computes_one_sample() -> None:
-    assert after(16, 16, 16, 32, 32, 32, limit=1000 * MIB) == 1
+def test_what_a_worker_has_held_it_can_hold_however_near_its_limit_it_is() -> None:
+    assert after(16, 16, 16, 32, 32, 32, limit=3000 * MIB) == 32
 
 
 def test_steps_of_which_nothing_is_known_do_not_count() -> None:
