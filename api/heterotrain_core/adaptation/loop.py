@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Final
 
 from heterotrain_core.adaptation import guard as guards
-from heterotrain_core.adaptation import parts
 from heterotrain_core.adaptation.detect import MORE_WORK
 from heterotrain_core.adaptation.estimate import TRUSTED
 from heterotrain_core.adaptation.guard import Made, Speed
@@ -20,6 +19,7 @@ from heterotrain_core.adaptation.relief import relieve
 from heterotrain_core.adaptation.saying import gain_words, propose, said, seconds
 from heterotrain_core.adaptation.start import start_plan
 from heterotrain_core.adaptation.state import Ceiling, State, num_changes, take_in
+from heterotrain_core.adaptation.track import cpu_per_sample
 from heterotrain_core.adaptation.values import Action, Decision, Mode, Observation, Verification
 from heterotrain_core.adaptation.weigh import Weighed, balanced, weigh
 from heterotrain_core.plan import reachable_total
@@ -119,7 +119,7 @@ def _check_change(state: State, seen: Observation, now: float) -> tuple[State, D
         return state, None
     done = replace(state, guard=replace(state.guard, made=replace(made, verified=True)))
     changed = _changed_since(state, made)
-    if seen.generation != made.generation or not changed <= _grown(made) | made.parts.keys():
+    if seen.generation != made.generation or not changed <= _grown(made):
         return done, None  # another plan, or another machine: the comparison would say nothing
     live = [w for w in seen.workers if w.live]
     first = guards.measured(live, state.tracks, made.marks, TRUSTED)
@@ -131,9 +131,10 @@ def _check_change(state: State, seen: Observation, now: float) -> tuple[State, D
     verified = guards.verify(made, after)
     if not changed:
         done = replace(done, guard=guards.doubted(done.guard, verified, now))
-    remedy = _remedy(done, seen, made, verified, now, worse=guards.made_worse(made, after, state.settings))
-    if remedy is not None or changed:
-        return remedy or (done, None)
+    if guards.made_worse(made, after, state.settings):
+        return _relent(done, seen, made, verified, now)
+    if changed:
+        return done, None
     if goes_on:
         why = f"plan {made.generation}, which the trust region held back, is as fast as predicted"
         done = replace(done, urgent=why, ticked=None)
@@ -141,16 +142,6 @@ def _check_change(state: State, seen: Observation, now: float) -> tuple[State, D
     words += f" a round, measured {seconds(after.seconds)}"
     weighed = weigh(done, seen, now)
     return done, replace(said(Action.KEEP, words, seen, weighed, now), verified=verified, found=weighed.found)
-
-
-def _remedy(
-    state: State, seen: Observation, made: Made, verified: Verification, now: float, *, worse: bool
-) -> tuple[State, Decision] | None:
-    """What mends a change that made rounds slower, or a worker that would compute its larger share faster in parts."""
-    if worse:
-        return _relent(state, seen, made, verified, now)
-    dearer = parts.dearer(state, seen, made, now)
-    return parts.split_for_speed(state, seen, made, dearer, now) if dearer else None
 
 
 def _may_go_on(state: State, made: Made, first: Speed) -> bool:
@@ -168,8 +159,6 @@ def _relent(state: State, seen: Observation, made: Made, verified: Verification,
     At once if nobody computes more for a sample than before: then it is a processor that was waited for (a CPU limit,
     neighbours), and parts do not help against that.
     """
-    if parts.is_only_parts(made):
-        return parts.whole_again(state, seen, made, verified, now)
     changed = _changed_since(state, made) if not made.parts else set()
     heavier = {n: made.before[n] for n in changed if made.before.get(n) and _computes_more(state, made, n)}
     if heavier:
@@ -179,8 +168,9 @@ def _relent(state: State, seen: Observation, made: Made, verified: Verification,
 
 def _computes_more(state: State, made: Made, name: str) -> bool:
     """Whether a sample takes a worker more processor time than before the change; true if that is not known."""
-    growth = parts.processor_growth(state, made, name)
-    return not growth or growth > MORE_WORK
+    before, mark = made.cpus.get(name, 0.0), -1 if made.marks is None else made.marks.get(name, -1)
+    now = cpu_per_sample(state.tracks[name], made.after[name], mark)
+    return not before or not now or now > MORE_WORK * before
 
 
 def _split(

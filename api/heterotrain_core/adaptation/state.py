@@ -58,8 +58,6 @@ class State:
     """While a proposal of the ladder is not answered: where it stood before."""
     ceilings: Mapping[str, Ceiling] = field(default_factory=dict)
     """Of workers that refused a larger share, or did not bear it."""
-    whole: Mapping[str, float] = field(default_factory=dict)
-    """Workers that were slower in parts, and until when their shares are computed at once."""
     urgent: str = FIRST
     """Why the next plan need not wait; empty: it must."""
     changes: tuple[Found, ...] = ()

@@ -188,67 +188,6 @@ def test_a_share_that_is_refused_becomes_a_ceiling_and_the_others_take_the_rest(
     assert ("w0", Finding.CEILING) in found(job)
 
 
-def dear_at_once(*, above: float, parts: float) -> Simulation:
-    """Worker 0 takes `above` times as long a sample, all of it computing, if it computes more than 40 samples at once.
-
-    `parts`: how much longer a sample takes it if it computes its share in parts.
-    """
-    job = simulate([steady(1 / 40), steady(1 / 30), steady(1 / 20), steady(1 / 10)], noise=0.01)
-    paced = job.workers[0]
-
-    def pace(_: int) -> float:
-        at_once = min(paced.share, paced.micro_batch or paced.share)
-        factor = (above if at_once > 40 else 1.0) * (parts if at_once < paced.share else 1.0)
-        paced.cpu = paced.share * factor / 40
-        return factor / 40
-
-    paced.pace = pace
-    return job
-
-
-def test_a_larger_share_that_is_dearer_at_once_is_computed_in_parts_although_rounds_became_faster() -> None:
-    job = dear_at_once(above=1.4, parts=1.0)
-
-    job.run(150)
-
-    made = [(d.action, d.proposal.micro_batches) for _, d in job.decisions if d.proposal is not None]
-    assert made[:2] == [(Action.PROPOSE, {}), (Action.SPLIT, {"w0": 32})]
-    assert reasons(job, Action.ROLL_BACK) == []
-    assert "w0 in parts of 32, a sample took 1.4" in reasons(job, Action.SPLIT)[0]
-    assert job.workers[0].micro_batch == 32
-    assert job.planned["w0"] >= 50
-    assert len(made) <= 4
-    assert 128 / job.speed(0.7) == pytest.approx(1.3, rel=0.04)  # 128 samples at 100 a second, and the overhead
-
-
-def test_parts_that_make_rounds_slower_are_undone_and_not_tried_again_for_a_while() -> None:
-    job = dear_at_once(above=1.4, parts=1.8)
-
-    job.run(150)
-
-    made = [(d.action, dict(d.proposal.micro_batches)) for _, d in job.decisions if d.proposal is not None]
-    assert made[:3] == [(Action.PROPOSE, {}), (Action.SPLIT, {"w0": 32}), (Action.ROLL_BACK, {"w0": 10_000})]
-    assert len(reasons(job, Action.SPLIT)) == 1
-    assert "w0 again at once" in reasons(job, Action.ROLL_BACK)[0]
-    assert job.efficiency(100, 150) > 0.8
-
-
-def test_a_larger_share_that_waits_for_its_processor_is_not_computed_in_parts() -> None:
-    job = dear_at_once(above=1.4, parts=1.0)
-    worker = job.workers[0]
-    pace = worker.pace
-
-    def waiting(round_: int) -> float:
-        taken = pace(round_)
-        worker.cpu = worker.share / 40
-        return taken
-
-    worker.pace = waiting
-    job.run(150)
-
-    assert reasons(job, Action.SPLIT) == []
-
-
 def test_recommend_changes_nothing_and_shows_what_it_would_do() -> None:
     job = simulate(FOUR, mode=Mode.RECOMMEND)
 
