@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Final, NamedTuple
 
+from heterotrain_core.adaptation.estimate import is_near
 from heterotrain_core.info.stats import theil_sen
 
 COLD_STEPS: Final = 2
@@ -17,8 +18,6 @@ TRUSTED: Final = 3
 """Steps with a size before its peak counts."""
 KEPT: Final = 8
 SIZES: Final = 16
-SPREAD: Final = 1.2
-"""Largest over smallest size from which on `m0` and `m1` can be told apart."""
 
 
 class MemoryUse(NamedTuple):
@@ -78,7 +77,7 @@ class Peaks:
         while len(self.by_size) > SIZES:
             del self.by_size[next(iter(self.by_size))]
         told = {size: median(found) for size, found in self.by_size.items() if len(found) >= TRUSTED}
-        if len(told) < 2 or max(told) < SPREAD * min(told):
+        if len(told) < 2 or is_near(max(told), min(told)):
             return None
         model = fit_memory(sorted(told.items()))
         return None if model is None else max(*told, model.ceiling(use.limit))

@@ -68,8 +68,8 @@ class Rounds:
         pace: Pace,
         log: SampleLog,
         *,
+        memory: PeakWatch,
         least: int = 1,
-        memory: PeakWatch | None = None,
     ) -> None:
         """`least`: samples that the model needs at once."""
         self._engine = engine
@@ -166,8 +166,7 @@ class Rounds:
         self._next += 1
         self._spent.data += data_seconds
         seed_everything(stable_seed(self._engine.seed, "grant", self._engine.rank, batch.iteration, batch.index))
-        if self._memory is not None:
-            self._memory.begin(batch.samples)
+        self._memory.begin(batch.samples)
         self._pace.start()
 
     def clip(self, clip: Clip) -> None:
@@ -186,8 +185,7 @@ class Rounds:
         self._spent.compute += lasted
         self._spent.cpu += cpu
         batch, self._held = self._held, None
-        if self._memory is not None:
-            self._spent.memory = max(self._spent.memory, self._memory.end(batch.samples))
+        self._spent.memory = max(self._spent.memory, self._memory.end(batch.samples))
         self._gradients.add(batch.weight)
         if batch.last and self._item is not None and isinstance(self._item.decision, Grant):
             self._finish(self._item.decision)
