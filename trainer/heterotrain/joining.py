@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
+from heterotrain.allocator import keep_freed_memory
 from heterotrain.alone import AloneEngine
 from heterotrain.engine import Engine
 from heterotrain.errors import UsageError
@@ -53,6 +54,7 @@ def join(*, batch_size: int | None = None, seed: int | None = None) -> Session:
     if _present is not None and not _present.closed:
         raise UsageError("heterotrain.join was called before; a process has one session, close it first")
     spare_compiler()
+    keep_freed_memory()
     settings = read_settings(os.environ)
     device = choose_device(settings)
     if settings.job is None:

@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 import torch
 
+from heterotrain.allocator import give_back
 from heterotrain_core.memory import NO_MEMORY_USE, MemoryUse
 
 FIRST_LOOKS: Final = 8
@@ -38,6 +39,10 @@ class MemoryProbe(Protocol):
         """Since `begin`; 0: not known."""
         ...
 
+    def let_go(self) -> None:
+        """Batches will be smaller from now on: what only larger ones needed shall not count into their peaks."""
+        ...
+
 
 class DeviceMemory:
     """Of a CUDA device, what PyTorch allocates there."""
@@ -53,6 +58,9 @@ class DeviceMemory:
     def peak(self) -> int:
         """Since `begin`."""
         return torch.cuda.max_memory_allocated(self._device)
+
+    def let_go(self) -> None:
+        """PyTorch tells what is allocated, not what it keeps."""
 
 
 class ProcessMemory:
@@ -76,6 +84,10 @@ class ProcessMemory:
         """Since `begin`; 0: not known."""
         return _kibibytes(self._process / "status", "VmHWM:") if self.limit else 0
 
+    def let_go(self) -> None:
+        """What the allocator keeps is resident, and would be told as the smaller batches' need."""
+        give_back()
+
 
 def probe_of(device: torch.device) -> MemoryProbe:
     """The probe of what a batch needs on `device`."""
@@ -89,6 +101,13 @@ class PeakWatch:
         self._probe = probe
         self._seen: Counter[int] = Counter()
         self._looking = False
+        self._largest = 0
+
+    def expect(self, largest: int) -> None:
+        """The next grant is computed in batches of at most so many samples."""
+        if largest < self._largest:
+            self._probe.let_go()
+        self._largest = largest
 
     def begin(self, samples: int) -> None:
         """So many samples are computed at once now."""

@@ -209,6 +209,8 @@ class Rounds:
         self._next = 0
         decision = item.decision
         self._micro_batches = micro_batches(decision, self._least) if isinstance(decision, Grant) else ()
+        if self._micro_batches:
+            self._memory.expect(max(batch.samples for batch in self._micro_batches))
         match decision:
             case EpochEnd():
                 self._epochs_over = decision.epoch + 1

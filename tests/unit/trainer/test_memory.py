@@ -104,7 +104,10 @@ def test_the_limit_is_the_smallest_of_group_and_machine(tmp_path: Path, files: d
 
 class CountedProbe:
     def __init__(self, limit: int = 1000) -> None:
-        self.limit, self.begun = limit, 0
+        self.limit, self.begun, self.let_gone = limit, 0, 0
+
+    def let_go(self) -> None:
+        self.let_gone += 1
 
     def begin(self) -> None:
         self.begun += 1
@@ -120,6 +123,16 @@ def test_the_first_batches_of_a_size_are_looked_at_and_then_now_and_then() -> No
         looked.append(watch.end(samples).samples)
 
     assert looked == [8] * 8 + [0] * 7 + [8] + [0] * 15 + [8] + [0] * 8 + [4]
+
+
+def test_what_larger_batches_needed_is_let_go_before_smaller_ones() -> None:
+    probe = CountedProbe()
+    watch, let_gone = PeakWatch(probe), []
+    for largest in (8, 16, 16, 8, 8, 4, 16):
+        watch.expect(largest)
+        let_gone.append(probe.let_gone)
+
+    assert let_gone == [0, 0, 0, 1, 1, 2, 2]
 
 
 def test_without_a_limit_nothing_is_looked_at() -> None:
