@@ -26,6 +26,8 @@ class RunFigures:
     """In the measured window."""
     ideal_samples_per_second: float
     """Of this run: as measured before it, less what its disturbances took."""
+    ideal_within_samples_per_second: float | None = None
+    """Level 3: of its quotas, at the processor time that samples took in its window."""
     with_start_samples_per_second: float
     """From the common begin to the window's end."""
     real_part: float
@@ -49,6 +51,12 @@ class RunFigures:
     def share_of_ideal(self) -> float:
         """Reached of what was possible in it."""
         return self.samples_per_second / self.ideal_samples_per_second
+
+    @property
+    def share_of_ideal_within(self) -> float | None:
+        """The same, whatever the processors' speed was before and after."""
+        within = self.ideal_within_samples_per_second
+        return None if within is None else self.samples_per_second / within
 
     def median_speed(self, warm_up_seconds: float) -> float:
         """Median over the pieces of the window, a sixtieth of the run each: a machine's bad moments do not move it."""
@@ -196,6 +204,7 @@ def _variant(result: Result, name: str) -> dict[str, Any]:
         "samples_per_second": median(run.samples_per_second for run in runs),
         "share_of_ideal": median(run.share_of_ideal for run in runs),
         "share_of_ideal_range": [min(r.share_of_ideal for r in runs), max(r.share_of_ideal for r in runs)],
+        "share_of_ideal_within": _median([run.share_of_ideal_within for run in runs]),
         "median_samples_per_second": median(run.median_speed(result.warm_up_seconds) for run in runs),
         "with_start_samples_per_second": median(run.with_start_samples_per_second for run in runs),
         "seconds_to_target": median(reached) if len(reached) == len(runs) else None,
@@ -212,7 +221,8 @@ def _run(run: RunFigures) -> dict[str, Any]:
     entry = asdict(run)
     del entry["name"]
     entry["plans"] = [{**asdict(plan), "error": plan.error} for plan in run.plans]
-    return {**entry, "share_of_ideal": run.share_of_ideal}
+    shares = {"share_of_ideal": run.share_of_ideal, "share_of_ideal_within": run.share_of_ideal_within}
+    return {**entry, **shares}
 
 
 def _median(values: Sequence[float | None]) -> float | None:
@@ -230,17 +240,22 @@ def lines(told: Mapping[str, Any]) -> list[str]:
         f"batch {told['batch']}, windows of {told['seconds']:g} s after {told['warm_up_seconds']:g} s{quotas}",
         f"ideal {told['ideal_samples_per_second']:,.0f} samples/s (all at once, without communication{alone})",
         f"S_balance {told['s_balance']:.2f}, best whole shares {told['best_share_of_ideal']:.1%}",
-        "run           samples/s  of ideal      median  with start  to 85 %  accuracy  plan error  real part  machine",
+        (
+            "run              samples/s  of ideal    within      median  with start  to 85 %"
+            "  accuracy  plan error  real part  machine"
+        ),
     ]
     return [*head, *(_line(run) for run in told["runs"]), *(_check_line(check) for check in told["acceptance"])]
 
 
 def _line(run: Mapping[str, Any]) -> str:
     if "seeds" not in run:
-        return f"{run['name']:12}  failed: {run['errors'][0]['error'].splitlines()[0]}"
+        return f"{run['name']:15}  failed: {run['errors'][0]['error'].splitlines()[0]}"
     target, accuracy, error = run["seconds_to_target"], run["final_accuracy"], run["plan_error"]
+    within = run["share_of_ideal_within"]
     return (
-        f"{run['name']:12}{run['samples_per_second']:11,.1f}{run['share_of_ideal']:10.1%}"
+        f"{run['name']:15}{run['samples_per_second']:11,.1f}{run['share_of_ideal']:10.1%}"
+        f"{'-' if within is None else f'{within:.1%}':>10}"
         f"{run['median_samples_per_second']:12,.1f}"
         f"{run['with_start_samples_per_second']:12,.1f}{'-' if target is None else f'{target:.1f} s':>9}"
         f"{'-' if accuracy is None else f'{accuracy:.1%}':>10}{'-' if error is None else f'{error:.1%}':>12}"

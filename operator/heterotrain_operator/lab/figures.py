@@ -36,6 +36,22 @@ def possible(setup: SetUp, speeds: Sequence[float], traces: Sequence[Trace], win
     return sum(held) / mean_factor
 
 
+def ideal_within(quotas: Sequence[float], traces: Sequence[Trace], window: Window) -> float | None:
+    """Level 3: what the quotas would give at the processor time that samples took within the window itself.
+
+    A processor that others share is faster in one minute and slower in the next; speeds measured before the run do not
+    know that. It knows nothing of what the run itself makes slower. `None`: nothing was computed, or at level 2.
+    """
+    speeds = []
+    for quota, trace in zip(quotas, traces, strict=False):
+        steps = [step for step in trace if window.begin <= step.begin and step.end <= window.end]
+        spent = sum(step.computing_cpu for step in steps)
+        if spent <= 0:
+            return None
+        speeds.append(quota * sum(step.samples for step in steps) / spent)
+    return sum(speeds) or None
+
+
 def best_share(setup: SetUp, batch: int, speeds: Sequence[float]) -> float:
     """What the best whole shares could reach under BSP of the ideal, in a set-up without disturbances.
 

@@ -110,12 +110,15 @@ def measure_run(lab: Lab, variant: Variant, seed: int, speeds: Sequence[float]) 
     begin = common_begin(traces)
     window = Window(begin + lab.warm_up_seconds, begin + lab.span)
     accuracy = _accuracy(lab, task, begin, window.end) if lab.accuracy else []
-    plans = figures.plans(report.get("adaptation", ()), traces[0]) if variant.adapted else []
+    # In modes without rounds a plan foretells no round's time.
+    rounds = traces[0] if variant.mode == "BSP" else ()
+    plans = figures.plans(report.get("adaptation", ()), rounds) if variant.adapted else []
     return RunFigures(
         name=variant.name,
         seed=seed,
         samples_per_second=figures.throughput(traces, window),
         ideal_samples_per_second=figures.possible(lab.setup, speeds, traces, window),
+        ideal_within_samples_per_second=figures.ideal_within(lab.quotas, traces, window) if lab.level == 3 else None,
         with_start_samples_per_second=figures.throughput(traces, Window(begin, window.end)),
         real_part=figures.real_part(traces),
         machine_busy=busy,

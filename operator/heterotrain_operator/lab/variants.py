@@ -44,6 +44,13 @@ VARIANTS: Final = _by_name(
     Variant(name="asp", summary="ASP, equal shares", kind=Kind.JOB, mode="ASP"),
     Variant(name="ssp", summary=f"SSP, bound {STALENESS_BOUND}, equal shares", kind=Kind.JOB, mode="SSP"),
     Variant(name="adaptation", summary="BSP, shares adapted from equal ones", kind=Kind.JOB, adapted=True),
+    Variant(
+        name="adaptation-ssp",
+        summary=f"SSP, bound {STALENESS_BOUND}, shares adapted from equal ones",
+        kind=Kind.JOB,
+        mode="SSP",
+        adapted=True,
+    ),
 )
 
 

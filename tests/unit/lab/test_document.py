@@ -58,10 +58,19 @@ def test_a_target_counts_only_if_every_seed_reached_it() -> None:
     assert half["runs"][0]["seconds_to_target_range"] == [20.0, 20.0]
 
 
+def test_at_level_3_each_run_has_an_ideal_of_its_own_window_beside_the_measured_one() -> None:
+    runs = [replace(run("asp", 900.0), ideal_within_samples_per_second=ideal) for ideal in (900.0, 1000.0, 1200.0)]
+    told = document(result(*runs, level=3))
+    assert (told["runs"][0]["share_of_ideal"], told["runs"][0]["share_of_ideal_within"]) == (0.9, 0.9)
+    assert [seed["share_of_ideal_within"] for seed in told["runs"][0]["seeds"]] == [1.0, 0.9, 0.75]
+    assert "90.0%     90.0%" in lines(told)[5]
+    assert "90.0%         -" in lines(document(result(run("asp", 900.0))))[5]
+
+
 def test_a_failed_run_is_told_as_such() -> None:
     told = document(result(Failed(name="ddp-equal", seed=0, error="worker 2 ended\nwith a trace")))
     assert told["runs"][0]["share_of_ideal"] == 0.0
-    assert "ddp-equal     failed: worker 2 ended" in lines(told)
+    assert "ddp-equal        failed: worker 2 ended" in lines(told)
 
 
 PACED = Check("measured over paced speeds, sum", 1.0, 0.03, 1.01)
@@ -108,7 +117,10 @@ def test_a_check_that_does_not_hold_is_said_aloud() -> None:
 def test_table_and_pictures_are_written(tmp_path: Path) -> None:
     write(result(run("ddp-equal", 380.0), run("adaptation", 900.0, target=12.0)), tmp_path)
     written = (tmp_path / "lab.md").read_text()
-    assert "adaptation        900.0     90.0%       900.0       810.0   12.0 s     80.0%       10.0%" in written
+    assert (
+        "adaptation           900.0     90.0%         -       900.0       810.0   12.0 s     80.0%       10.0%"
+        in written
+    )
     for name in ("throughput.png", "shares.png", "accuracy.png"):
         assert f"]({name})" in written
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")

@@ -12,6 +12,7 @@ from heterotrain_operator.lab.figures import (
     best_share,
     curve,
     disturbance,
+    ideal_within,
     plans,
     possible,
     real_part,
@@ -33,6 +34,15 @@ def lockstep(rounds: Sequence[tuple[float, Sequence[int]]], slow: range = range(
             made[worker].append(Step(since, since + seconds, samples, 0.02, 0.2, factor))
         since += seconds
     return list(made)
+
+
+def test_the_ideal_of_a_window_is_that_of_its_own_processor_time() -> None:
+    steps = [Step(0.0, 1.0, 50, 1.0, 1.0, 1, 0.9, 0.8), Step(1.0, 3.0, 50, 2.0, 2.0, 1, 1.7, 1.6)]
+    slow = [Step(0.0, 2.9, 20, 2.9, 2.9, 1, 0.5, 0.4)]
+    assert ideal_within((0.8, 0.2), [steps, slow], Window(0.0, 3.0)) == pytest.approx(0.8 * 100 / 2.4 + 0.2 * 20 / 0.4)
+    assert ideal_within((0.8,), [steps], Window(1.0, 3.0)) == pytest.approx(25.0), "whole steps of the window only"
+    assert ideal_within((0.8, 0.2), [steps, slow], Window(1.0, 3.0)) is None, "a worker without a step"
+    assert ideal_within((), [steps, slow], Window(0.0, 3.0)) is None, "paced workers have no quotas"
 
 
 def decisions(*made: tuple[int, int, float], refused: Sequence[int] = ()) -> list[dict[str, object]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from heterotrain.allocator import keep_freed_memory
 from heterotrain.lab.accuracy import accuracies
 from heterotrain.lab.loops import alone, in_job, under_ddp
 from heterotrain_api.contract import Env
@@ -18,6 +19,7 @@ from heterotrain_core.lab.task import Kind, Task
 def main(arguments: list[str]) -> None:
     """Do what the words say. In a job the worker is told by the environment."""
     torch.set_num_threads(1)
+    keep_freed_memory()  # as `heterotrain.join` does: what is compared with it has the same
     if arguments[0] == "accuracy":
         sys.stdout.write(json.dumps(accuracies(Task.from_json(Path(arguments[1]).read_text()))))
         return
