@@ -9,22 +9,20 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import httpx
 import pytest
 
-from support.cluster import DEPLOYMENT, OPERATOR_NAMESPACE, Document, Namespace, run, slow_digits
+from support.cluster import DEPLOYMENT, OPERATOR_NAMESPACE, Document, Namespace, slow_digits
 from support.release import install, kept_values
 from support.rest_api import RestApi, account_token, cluster_role, forwarded, watching
+from support.unequal_nodes import MONITORING, hog, monitoring, unequal_nodes
 
 pytestmark = pytest.mark.alone
 
-KUSTOMIZATION: Final = Path(__file__).parents[2] / "hack" / "monitoring"
-MONITORING: Final = Namespace("monitoring")
 SYSTEM: Final = Namespace(OPERATOR_NAMESPACE)
 CLUSTER_INFORMATION: Final = f"{OPERATOR_NAMESPACE}:{DEPLOYMENT}:cluster-information"
 
@@ -36,7 +34,6 @@ HOGGED: Final = "tiny"
 SCRAPE_SECONDS: Final = 5.0
 TTL_SECONDS: Final = 60.0
 """For which the packs take values of Prometheus for present ones, at most."""
-HOG: Final = "import time\nprint(time.time(), flush=True)\nwhile True: pass"
 
 
 @dataclass(frozen=True)
@@ -77,7 +74,7 @@ class World:
 @pytest.fixture(scope="module")
 def world(shared_namespace: Namespace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with ExitStack() as stack:
-        nodes = stack.enter_context(unequal_nodes())
+        nodes = stack.enter_context(unequal_nodes(CORES))
         values = stack.enter_context(kept_values(tmp_path_factory.mktemp("release")))
         stack.enter_context(monitoring())
         install(values, "--set", "information.prometheus.url=http://prometheus.monitoring:9090")
@@ -91,48 +88,6 @@ def world(shared_namespace: Namespace, tmp_path_factory: pytest.TempPathFactory)
         prometheus = stack.enter_context(forwarded("monitoring", "service/prometheus", 9090))
         api, tenants = (stack.enter_context(RestApi(rest, token)) for token in (reader, tenant))
         yield World(nodes, shared_namespace, api, tenants, reader, prometheus, rest)
-
-
-@contextmanager
-def unequal_nodes() -> Iterator[dict[str, str]]:
-    """The node of each pool, with its cores; afterwards with all of the machine's."""
-    selector = ("get", "nodes", "-o", "jsonpath={.items[0].metadata.name}", "-l")
-    nodes = {pool: run("kubectl", *selector, f"pool={pool}") for pool in CORES}
-    try:
-        for pool, node in nodes.items():
-            run("docker", "update", "--cpus", str(CORES[pool]), node)
-        yield nodes
-    finally:
-        for node in nodes.values():
-            run("docker", "update", "--cpus", str(os.cpu_count()), node)
-
-
-@contextmanager
-def monitoring() -> Iterator[None]:
-    """Prometheus and the node_exporters."""
-    run("kubectl", "apply", "-k", str(KUSTOMIZATION))
-    try:
-        yield
-    finally:
-        run("kubectl", "delete", "-k", str(KUSTOMIZATION), "--timeout=100s")
-
-
-def hog(node: str) -> Document:
-    """A pod that takes all that the node has."""
-    container = {
-        "name": "hog",
-        "image": "heterotrain/trainer:dev",
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["python3", "-c", HOG],
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-    }
-    spec = {
-        "nodeSelector": {"kubernetes.io/hostname": node},
-        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
-        "terminationGracePeriodSeconds": 0,
-        "containers": [container],
-    }
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "hog"}, "spec": spec}
 
 
 def test_the_rest_api_asks_the_cluster_who_calls_and_what_they_may(world: World) -> None:
