@@ -34,6 +34,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from heterotrain_api.contract import Label, Port
 from support.cluster import OPERATOR_NAMESPACE, CommandFailedError, Document, Namespace, Operator, example, run
 from support.release import install, kept_values
 from support.rest_api import forwarded
@@ -41,7 +42,6 @@ from support.unequal_nodes import MONITORING, hog, monitoring, program, set_core
 
 JOB: Final = "fashion"
 CORES: Final = {"new": 0.8, "mid": 0.4, "old": 0.2, "tiny": 0.1}
-COORDINATOR_METRICS: Final = 7074
 BATCH: Final = 500
 PIECE_SECONDS: Final = 5.0
 MINUTE_PIECES: Final = 12
@@ -63,7 +63,7 @@ for _ in session.epochs(100000):
 """
 
 LIAR: Final = """
-import json, sys, urllib.request
+import json, urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 class Liar(BaseHTTPRequestHandler):
     def do_GET(self):
@@ -172,7 +172,7 @@ class World:
 
     def pod(self, worker: str) -> Document:
         """The pod of a group's worker that runs now."""
-        for pod in self.namespace.objects("pods", f"heterotrain.io/group={worker}"):
+        for pod in self.namespace.objects("pods", f"{Label.GROUP}={worker}"):
             if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]:
                 return pod
         raise AssertionError(f"no pod of {worker} runs")
@@ -227,6 +227,12 @@ def faults(world: World, chance: random.Random, long: float) -> list[Fault]:
 
     def back(worker: str) -> list[Sentence]:
         return [Sentence(rf".*PlanDerived.*{worker}-0 takes part with a share.*", 240)]
+
+    rule_is_well = [Sentence(r"Reason: +Samples(Stored|Missing)", 120, of_rule=True)]
+
+    def lie(name: str, how: str, complaint: str) -> Fault:
+        said = [Sentence(rf"Message: .*{complaint}.*", 90, of_rule=True)]
+        return Fault(name, 90, lambda: world.lie(how), world.tell_the_truth, said, rule_is_well)
 
     told = [
         Fault(
@@ -286,24 +292,10 @@ def faults(world: World, chance: random.Random, long: float) -> list[Fault]:
             world.stop_prometheus,
             lambda: MONITORING.kubectl("scale", "deployment/prometheus", "--replicas=1"),
             [Sentence(r"Reason: +SourceUnreachable", 90, of_rule=True)],
-            [Sentence(r"Reason: +Samples(Stored|Missing)", 120, of_rule=True)],
+            rule_is_well,
         ),
-        Fault(
-            "Prometheus says NaN",
-            90,
-            lambda: world.lie("nan"),
-            world.tell_the_truth,
-            [Sentence(r"Message: .*values are not finite.*", 90, of_rule=True)],
-            [Sentence(r"Reason: +Samples(Stored|Missing)", 120, of_rule=True)],
-        ),
-        Fault(
-            "Prometheus tells what was ten minutes ago",
-            90,
-            lambda: world.lie("stale"),
-            world.tell_the_truth,
-            [Sentence(r"Message: .*too late.*", 90, of_rule=True)],
-            [Sentence(r"Reason: +Samples(Stored|Missing)", 120, of_rule=True)],
-        ),
+        lie("Prometheus says NaN", "nan", "values are not finite"),
+        lie("Prometheus tells what was ten minutes ago", "stale", "too late"),
         Fault(
             "the operator away",
             long,
@@ -452,7 +444,7 @@ def main() -> None:
         namespace.apply(manifest())
         namespace.wait_for_job(JOB, "trains", 300, lambda job: job.condition("Training")[0] == "True")
         world = World(namespace, stack.enter_context(unequal_nodes(CORES)))
-        url = stack.enter_context(forwarded(namespace.name, f"pod/{JOB}-ps-0-1", COORDINATOR_METRICS))
+        url = stack.enter_context(forwarded(namespace.name, f"pod/{JOB}-ps-0-1", Port.COORDINATOR_METRICS))
         with Meter(f"{url}/metrics").running() as meter:
             found = measure(world, meter, random.Random(options.seed), options)
     if options.json:
