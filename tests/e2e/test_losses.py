@@ -70,7 +70,7 @@ def safe(claim: str, **spec: Any) -> Document:
     return slow_digits(LONG, checkpoint={"everyRounds": 50}, output={"volume": volume}, **spec)
 
 
-def trains(namespace: Namespace, least_round: int = 1, seconds: float = 120) -> Job:
+def trains(namespace: Namespace, least_round: int = 1, seconds: float = 300) -> Job:
     return namespace.wait_for_job(
         "digits",
         f"trains beyond round {least_round}",

@@ -42,15 +42,16 @@ def cause(node: NodeFact | None) -> str:
     return ""
 
 
-def change_words(change: Change, node: NodeFact | None) -> Found:
-    """A change of speed as a finding."""
+def change_words(change: Change, node: NodeFact | None, since: str = "") -> Found:
+    """A change of speed as a finding; `since` when, if that is not so many steps ago."""
     slower = change.factor > 1
     ratio = change.factor if slower else 1 / change.factor
     why = (cause(node) or _own_cause(change)) if slower else ""
     if change.samples:
         words = f"{change.worker} takes {change.factor:.2f}x as long for {change.samples} samples as others let expect"
     else:
-        words = f"{change.worker} became {ratio:.2f}x {'slower' if slower else 'faster'} {change.steps} steps ago"
+        when = since or f"{change.steps} steps ago"
+        words = f"{change.worker} became {ratio:.2f}x {'slower' if slower else 'faster'} {when}"
     return Found(change.worker, Finding.SLOWER if slower else Finding.FASTER, words + (f": {why}" if why else ""))
 
 

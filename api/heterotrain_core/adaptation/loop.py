@@ -13,6 +13,7 @@ from typing import Final
 
 from heterotrain_core.adaptation import guard as guards
 from heterotrain_core.adaptation.detect import MORE_WORK
+from heterotrain_core.adaptation.drift import drifted
 from heterotrain_core.adaptation.estimate import TRUSTED
 from heterotrain_core.adaptation.guard import Made, Speed
 from heterotrain_core.adaptation.relief import relieve
@@ -55,7 +56,7 @@ def step(state: State, seen: Observation, now: float) -> tuple[State, Decision]:
     state, decision = relieve(state, seen, weighed, decision, now, window=window)
     ceiling = balanced(weighed)
     told = (*found, ceiling) if ceiling is not None else found
-    return state, replace(decision, found=told)
+    return state, replace(decision, found=(*told, *decision.found))
 
 
 def _decide(state: State, seen: Observation, weighed: Weighed, now: float, *, window: bool) -> tuple[State, Decision]:
@@ -85,8 +86,12 @@ def _decide(state: State, seen: Observation, weighed: Weighed, now: float, *, wi
         is_over = weighed.gain <= weighed.band or now < guard.frozen_until
         settled = replace(state, urgent="") if is_over else state
         return settled, said(Action.KEEP, verdict.words, seen, weighed, now)
-    why = f"{verdict.words}; {gain_words(weighed)}"
-    return propose(state, seen, weighed, now, action=Action.PROPOSE, shares=weighed.wanted, why=why)
+    # An alarm has told what it is about.
+    nodes = {w.name: w.node for w in seen.workers}
+    found = () if state.urgent else drifted(guard.made, weighed.rooms, state.tracks, nodes)
+    why = "; ".join([verdict.words, *(f.words for f in found), gain_words(weighed)])
+    state, decision = propose(state, seen, weighed, now, action=Action.PROPOSE, shares=weighed.wanted, why=why)
+    return state, replace(decision, found=found)
 
 
 def _begin(state: State, seen: Observation, weighed: Weighed, now: float) -> tuple[State, Decision] | None:

@@ -59,7 +59,10 @@ class Room:
     @property
     def even(self) -> float:
         """Seconds per sample with its present share, as if all of its computing were in proportion."""
-        share = max(1, self.share)
+        return self.pace(max(1, self.share))
+
+    def pace(self, share: int) -> float:
+        """Seconds per sample with a share, without what is beside computing."""
         return (self.curve.seconds(share) - self.beside) / share
 
 

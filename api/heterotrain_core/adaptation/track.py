@@ -19,6 +19,8 @@ COLD_STEPS: Final = 2
 """First steps of a process: lazy initialisation, allocator growth."""
 DRIFT: Final = 0.05
 THRESHOLD: Final = 0.3
+LARGEST_DRIFT: Final = 0.2
+"""Of a sum that is to notice a speed twice as high, whose steps add no more than 0.5, however much they vary."""
 REFERENCE_STEPS: Final = 5
 """Records that a model must rest on before steps are held against it."""
 REMEMBERED: Final = 16
@@ -144,7 +146,7 @@ def _take(track: Track, worker: str, point: Point) -> tuple[Track, list[Change]]
     model = track.model
     if model is None or model.steps < REFERENCE_STEPS:
         return track, []
-    drift, threshold = max(DRIFT, model.noise), max(THRESHOLD, 6 * model.noise)
+    drift, threshold = _allowance(model.noise)
     cap = drift + threshold / 2
     expected = model.seconds(point.samples)
     slow = track.slow.add(min(1.0 - expected / point.busy, cap) - drift)
@@ -161,6 +163,13 @@ def _take(track: Track, worker: str, point: Point) -> tuple[Track, list[Change]]
         return _refit(changed), [Change(worker, factor, len(fresh), point.samples, cores, work)]
     changed = replace(changed, points=fresh, model=None, remembered=_at_new_speed(track.remembered, fresh, factor))
     return _refit(changed), [Change(worker, factor, len(fresh), 0, cores, work)]
+
+
+def _allowance(noise: float) -> tuple[float, float]:
+    """Drift and threshold of the cusum for steps with this standard deviation, relative."""
+    if noise <= LARGEST_DRIFT:
+        return max(DRIFT, noise), max(THRESHOLD, 6 * noise)
+    return LARGEST_DRIFT, 10 * noise
 
 
 def _at_new_speed(remembered: Mapping[int, Known], fresh: Sequence[Point], factor: float) -> dict[int, Known]:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from builders_throttled import fitting, held, throttled
-from heterotrain_core.adaptation.values import Mode
+from builders_throttled import Throttled, fitting, held, throttled
+from heterotrain_core.adaptation.values import Finding, Mode
 
 QUOTAS = (0.8, 0.4, 0.2, 0.1)
 
@@ -63,3 +63,31 @@ def test_with_short_periods_one_or_two_plans_are_enough(seed: int) -> None:
 
     assert adapted.speed(0.3) > 0.95 * as_quotas.speed(0.3)
     assert len(adapted.plans) <= 2
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("victim", [0, 1, 2])
+def test_half_of_the_cores_and_their_return_are_told_although_single_steps_vary_by_half(victim: int, seed: int) -> None:
+    job = held(QUOTAS, (125,) * 4, seed=seed)
+    job.until(60)
+
+    began = job.now
+    job.quotas = [quota / (2 if i == victim else 1) for i, quota in enumerate(QUOTAS)]
+    job.until(began + 20)
+    ended = job.now
+    job.quotas = QUOTAS
+    job.until(ended + 20)
+
+    assert Finding.SLOWER in told(job, f"w{victim}", began, ended)
+    assert Finding.FASTER in told(job, f"w{victim}", ended, job.now)
+
+
+def told(job: Throttled, worker: str, since: float, until: float) -> set[Finding]:
+    """Changes of speed of a worker that decisions of this time tell of."""
+    return {
+        found.kind
+        for _, decision in job.decisions
+        if since < decision.time <= until
+        for found in decision.found
+        if found.worker == worker and "became" in found.words
+    }

@@ -1,0 +1,47 @@
+"""Speeds that changed between two plans without an alarm: the steps vary too much for one. Pure.
+
+Where a CPU limit cuts steps into pieces of its period, single steps vary by half and more, and the cusum waits long.
+The models follow meanwhile, and shares with them; who reads the plan is still to learn why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from heterotrain_core.adaptation.detect import SLOWED, change_words
+from heterotrain_core.adaptation.guard import Made
+from heterotrain_core.adaptation.plan import Room
+from heterotrain_core.adaptation.track import Change, Track, cpu_per_sample
+from heterotrain_core.adaptation.values import Found, NodeFact
+
+CERTAIN: Final = 3.0
+"""Standard errors of its model by which a worker's pace must have changed."""
+
+
+def drifted(
+    made: Made | None, rooms: Iterable[Room], tracks: Mapping[str, Track], nodes: Mapping[str, NodeFact | None]
+) -> tuple[Found, ...]:
+    """Workers that take 1.25 times as long as when the plan in force was made, or less, and were not told of since."""
+    if made is None:
+        return ()
+    found = []
+    for room in rooms:
+        track = tracks.get(room.name)
+        if track is not None and track.changes == made.changes.get(room.name):
+            change = _change(made, room, track)
+            if change is not None:
+                found.append(change_words(change, nodes.get(room.name), since=f"since plan {made.generation}"))
+    return tuple(found)
+
+
+def _change(made: Made, room: Room, track: Track) -> Change | None:
+    share, before = made.before.get(room.name, 0), made.paces.get(room.name, 0.0)
+    if share < 1 or before <= 0 or not room.known or track.model is None:
+        return None
+    factor = room.pace(share) / before
+    if max(factor, 1 / factor) < SLOWED * (1 + CERTAIN * track.model.error):
+        return None
+    cpu_before, cpu_now = made.cpus.get(room.name, 0.0), cpu_per_sample(track, room.share)
+    work = cpu_now / cpu_before if cpu_before > 0 else 0.0
+    return Change(room.name, factor, steps=0, cores=work / factor, work=work)
