@@ -22,7 +22,7 @@ VICTIM = "tiny"
 """Pool of the node that is taken away; hack/test-e2e.sh keeps the pods of tests off it that run at the same time."""
 
 
-@pytest.fixture
+@contextmanager
 def victim() -> Iterator[None]:
     """One test at a time takes the node away: another process may run the other one."""
     with (Path(tempfile.gettempdir()) / "heterotrain-e2e-victim.lock").open("w") as lock:
@@ -127,31 +127,26 @@ def test_a_worker_is_deleted(namespace: Namespace) -> None:
     assert_succeeded(namespace, {"b-0": 1})
 
 
-@pytest.mark.usefixtures("victim")
 def test_a_node_is_drained(namespace: Namespace) -> None:
     """Nobody but the worker is on it: parameter servers are kept elsewhere."""
     manifest = slow_digits(SHORTER)
     servers = {"spec": {"nodeSelector": {"pool": "servers"}}}
     manifest["spec"]["parameterServers"]["template"] = servers
     manifest["spec"]["workers"][1]["template"] = {"spec": rather_on(VICTIM)}
-    namespace.apply(manifest)
-    trains(namespace, 20)
-    node = node_of_victim(namespace)
-    moved = [p for p in namespace.objects("pods") if p["spec"]["nodeName"] == node]
-    try:
-        run("kubectl", "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", seconds=180)
+    with victim():
+        namespace.apply(manifest)
+        trains(namespace, 20)
+        node = node_of_victim(namespace)
+        moved = [p for p in namespace.objects("pods") if p["spec"]["nodeName"] == node]
         lost = {f"{p['metadata']['labels']['heterotrain.io/group']}-0": 1 for p in moved}
-        job = recovered(namespace, lost)
-        assert {p["spec"]["nodeName"] for p in namespace.pods(job) if p["status"]["phase"] == "Running"} & {
-            node
-        } == set()
-        job = assert_succeeded(namespace, lost)
-        assert "Evicted" in job.condition("Recovering")[2]
-    finally:
-        run("kubectl", "uncordon", node)
+        with drained(node):
+            job = recovered(namespace, lost)
+            running = [p for p in namespace.pods(job) if p["status"]["phase"] == "Running"]
+            assert node not in {p["spec"]["nodeName"] for p in running}
+    job = assert_succeeded(namespace, lost)
+    assert "Evicted" in job.condition("Recovering")[2]
 
 
-@pytest.mark.usefixtures("victim")
 def test_a_node_is_cut_off(namespace: Namespace) -> None:
     """Its worker goes on somewhere else; the condition names the node; what is on it cannot push any more."""
     manifest = slow_digits(90)
@@ -159,17 +154,28 @@ def test_a_node_is_cut_off(namespace: Namespace) -> None:
     for group in manifest["spec"]["workers"]:
         group["template"] = {"spec": {"nodeSelector": {"pool": "servers"}}}
     manifest["spec"]["workers"][1]["template"] = {"spec": rather_on(VICTIM)}
-    namespace.apply(manifest)
-    trains(namespace, 20)
-    node = node_of_victim(namespace)
-    with cut_off(node):
-        job = namespace.wait_for_job("digits", "has lost it", 150, lambda job: restarts(job) == {"b-0": 1})
-        (entry,) = job.status["recovery"]["restarts"]
-        assert node in entry["message"]
-        recovered(namespace, {"b-0": 1})
-        seen = namespace.job("digits").round
-        trains(namespace, seen + 20)
+    with victim():
+        namespace.apply(manifest)
+        trains(namespace, 20)
+        node = node_of_victim(namespace)
+        with cut_off(node):
+            job = namespace.wait_for_job("digits", "has lost it", 150, lambda job: restarts(job) == {"b-0": 1})
+            (entry,) = job.status["recovery"]["restarts"]
+            assert node in entry["message"]
+            recovered(namespace, {"b-0": 1})
+            seen = namespace.job("digits").round
+            trains(namespace, seen + 20)
     assert_succeeded(namespace, {"b-0": 1})
+
+
+@contextmanager
+def drained(node: str) -> Iterator[None]:
+    """As before a node is taken down for good or for repair."""
+    try:
+        run("kubectl", "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", seconds=180)
+        yield
+    finally:
+        run("kubectl", "uncordon", node)
 
 
 def rather_on(pool: str) -> Document:
