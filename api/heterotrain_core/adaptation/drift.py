@@ -1,7 +1,7 @@
-"""Speeds that changed between two plans without an alarm: the steps vary too much for one. Pure.
+"""Speeds that changed between two plans, for plans that no alarm has called for. Pure.
 
-Where a CPU limit cuts steps into pieces of its period, single steps vary by half and more, and the cusum waits long.
-The models follow meanwhile, and shares with them; who reads the plan is still to learn why.
+Where a CPU limit cuts steps into pieces of its period, single steps vary by half and more: an alarm is no reason to act
+at once, and may not come at all. The models follow, and shares with them; who reads the plan is still to learn why.
 """
 
 from __future__ import annotations
@@ -22,16 +22,15 @@ CERTAIN: Final = 3.0
 def drifted(
     made: Made | None, rooms: Iterable[Room], tracks: Mapping[str, Track], nodes: Mapping[str, NodeFact | None]
 ) -> tuple[Found, ...]:
-    """Workers that take 1.25 times as long as when the plan in force was made, or less, and were not told of since."""
+    """Workers that take 1.25 times as long as when the plan in force was made, or more; or so much less."""
     if made is None:
         return ()
     found = []
     for room in rooms:
         track = tracks.get(room.name)
-        if track is not None and track.changes == made.changes.get(room.name):
-            change = _change(made, room, track)
-            if change is not None:
-                found.append(change_words(change, nodes.get(room.name), since=f"since plan {made.generation}"))
+        change = None if track is None else _change(made, room, track)
+        if change is not None:
+            found.append(change_words(change, nodes.get(room.name), since=f"since plan {made.generation}"))
     return tuple(found)
 
 

@@ -13,7 +13,7 @@ from heterotrain_core.adaptation.detect import change_words
 from heterotrain_core.adaptation.escalate import Ladder
 from heterotrain_core.adaptation.estimate import TRUSTED
 from heterotrain_core.adaptation.guard import Guard, Made
-from heterotrain_core.adaptation.track import Track, follow, forget, steps_with
+from heterotrain_core.adaptation.track import LARGEST_DRIFT, Change, Track, follow, forget, steps_with
 from heterotrain_core.adaptation.values import Answer, Found, Observation, Settings
 
 SILENT: Final = "did not answer"
@@ -25,6 +25,8 @@ ECHO: Final = 1.5
 """A change of speed by less, just after the shares changed, is taken for their effect on a machine that is shared."""
 MINOR: Final = 1.15
 """A change of speed by less may be noise: it passes over no windows."""
+UNSTEADY: Final = 3.0
+"""The same for a worker whose steps vary so much that a dozen of them may seem another speed."""
 INNOCENT: Final = 1.25
 """A worker that takes so much longer per sample with its old share too did not become slower by the new one."""
 
@@ -80,18 +82,18 @@ def take_in(state: State, seen: Observation, now: float) -> tuple[State, bool]:
     live = frozenset(w.name for w in seen.workers if w.live)
     tracks: dict[str, Track] = {}
     found: list[Found] = []
-    factors: list[float] = []
+    causes: list[Found] = []
     for worker in seen.workers:
         if worker.live:
             track, changes = follow(state.tracks.get(worker.name, Track()), worker.name, worker.records, now)
             tracks[worker.name] = track
-            found += [change_words(change, worker.node) for change in changes]
-            factors += [change.factor for change in changes]
+            for change in changes:
+                found.append(change_words(change, worker.node))
+                causes += [] if _may_wait(state, seen, change) else found[-1:]
     known_before = all_known(state)
     woken = bool(found)
     if found:
         state = replace(state, changes=(*state.changes, *found))
-    causes = [f for f, factor in zip(found, factors, strict=True) if not _may_wait(state, seen, factor)]
     if causes:
         state = replace(state, urgent=causes[-1].words)
     if state.live and live and live != state.live:
@@ -129,10 +131,12 @@ def _is_as_slow(track: Track | None, ceiling: Ceiling) -> bool:
     return median([p.busy / p.samples for p in points]) > INNOCENT * ceiling.pace
 
 
-def _may_wait(state: State, seen: Observation, factor: float) -> bool:
+def _may_wait(state: State, seen: Observation, change: Change) -> bool:
     """Whether a change of speed may be noise, or come from our own change of shares: it must wait as any other gain."""
-    made = state.guard.made
-    if 1 / MINOR < factor < MINOR:
+    made, factor = state.guard.made, change.factor
+    known = state.tracks.get(change.worker, Track()).model
+    usual = UNSTEADY if known is not None and known.noise > LARGEST_DRIFT else MINOR
+    if 1 / usual < factor < usual:
         return True
     if made is None or not 1 / ECHO < factor < ECHO:
         return False

@@ -1,4 +1,4 @@
-"""A speed that changed between two plans without an alarm is named with the plan that follows from it."""
+"""A speed that changed between two plans is named with the plan that follows from it, if no alarm called for that."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def made(**values: object) -> Made:
     return Made(**(base | values))  # type: ignore[arg-type]  # the dataclass's own fields
 
 
-def seen(pace: float, cpu: float, *, error: float = 0.0, changes: int = 1) -> tuple[Room, Mapping[str, Track]]:
+def seen(pace: float, cpu: float, *, error: float = 0.0) -> tuple[Room, Mapping[str, Track]]:
     """The worker now: seconds and processor seconds per sample."""
     points = tuple(Point(i, SHARE_NOW, pace * SHARE_NOW, 0.0, 1.0, cpu * SHARE_NOW) for i in range(5))
-    track = Track(points=points, model=SpeedModel(0.0, pace, error=error), changes=changes)
+    track = Track(points=points, model=SpeedModel(0.0, pace, error=error))
     room = Room("w", SHARE_NOW, 0.5, pace, 1, 100, True, beside=0.5)
     return room, {"w": track}
 
@@ -48,7 +48,6 @@ def seen(pace: float, cpu: float, *, error: float = 0.0, changes: int = 1) -> tu
         pytest.param(made(), seen(0.005, 0.0045), None, ["w became 2.00x faster since plan 4"], id="faster"),
         pytest.param(made(), seen(0.0115, 0.009), None, [], id="too little to speak of"),
         pytest.param(made(), seen(0.016, 0.009, error=0.1), None, [], id="its model is not certain enough"),
-        pytest.param(made(), seen(0.02, 0.009, changes=2), None, [], id="an alarm has told it already"),
         pytest.param(made(paces={}), seen(0.02, 0.009), None, [], id="not known at that time"),
         pytest.param(None, seen(0.02, 0.009), None, [], id="no plan before"),
     ],
