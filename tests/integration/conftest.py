@@ -65,7 +65,7 @@ def namespace(make_namespace: Callable[..., Namespace]) -> Namespace:
 
 @pytest.fixture
 def wide_rights(admin: httpx.Client) -> Iterator[None]:
-    """The operator's rights in all namespaces, for as long as the test runs."""
+    """The operator's rights in all namespaces. To be asked for before `start_operator`: it needs them to its end."""
     rbac = "/apis/rbac.authorization.k8s.io/v1"
     admin.post(f"{rbac}/clusterroles", json=rules_of("operator", RULES) | {"kind": "ClusterRole"}).raise_for_status()
     binding = {
@@ -81,7 +81,7 @@ def wide_rights(admin: httpx.Client) -> Iterator[None]:
 
 @pytest.fixture
 def optional_rights(admin: httpx.Client) -> Iterator[None]:
-    """What the chart's optional ClusterRole gives: nodes, and who may do what."""
+    """What the chart's optional ClusterRole gives: nodes, and who may do what. Before `start_operator`, too."""
     rbac, name = "/apis/rbac.authorization.k8s.io/v1", "operator-information"
     rules = (*api_reader.NODE_RULES, *cluster_access.RULES)
     admin.post(f"{rbac}/clusterroles", json=rules_of(name, rules) | {"kind": "ClusterRole"}).raise_for_status()

@@ -65,7 +65,7 @@ def test_eight_pods_cost_at_most_twenty_writes(start_operator: Start, namespace:
 
 
 def test_the_operator_is_configured_for_all_namespaces_too(
-    start_operator: Start, namespace: Namespace, wide_rights: None
+    wide_rights: None, start_operator: Start, namespace: Namespace
 ) -> None:
     start_operator(cluster=True)
     uid = namespace.create("heterotrainjobs", job())["metadata"]["uid"]
@@ -73,7 +73,7 @@ def test_the_operator_is_configured_for_all_namespaces_too(
 
 
 def test_two_namespaces_hold_jobs_of_one_name(
-    start_operator: Start, make_namespace: Callable[..., Namespace], wide_rights: None
+    wide_rights: None, start_operator: Start, make_namespace: Callable[..., Namespace]
 ) -> None:
     here, there = make_namespace(), make_namespace()
     start_operator(cluster=True)
@@ -156,7 +156,7 @@ def test_a_service_that_somebody_edited_is_brought_back_and_otherwise_left_alone
 
 
 def test_children_are_admitted_where_pod_security_is_restricted(
-    start_operator: Start, make_namespace: Callable[..., Namespace], wide_rights: None
+    wide_rights: None, start_operator: Start, make_namespace: Callable[..., Namespace]
 ) -> None:
     strict = make_namespace(**{"pod-security.kubernetes.io/enforce": "restricted"})
     start_operator(cluster=True)

@@ -24,7 +24,7 @@ def source() -> Iterator[Exporter]:
 
 
 @pytest.fixture
-def api(start_operator: Start, namespace: Namespace, optional_rights: None) -> Iterator[httpx.Client]:
+def api(optional_rights: None, start_operator: Start, namespace: Namespace) -> Iterator[httpx.Client]:
     """The REST API with the admin's token, once it answers."""
     port = free_port()
     start_operator(rules_namespace=namespace.name, rest_port=port)

@@ -61,11 +61,11 @@ def bearer(token: str) -> dict[str, str]:
 
 @pytest.fixture
 def world(
+    optional_rights: None,
     start_operator: Start,
     namespace: Namespace,
     make_namespace: Callable[..., Namespace],
     admin: httpx.Client,
-    optional_rights: None,
 ) -> Iterator[World]:
     """The API answers, takes pushed samples of `load`, and has one of each of three entities."""
     port = free_port()

@@ -15,7 +15,7 @@ from heterotrain_api.rule_conditions import RuleReason
 from heterotrain_core.info.values import Entity
 from heterotrain_operator.info.breaker import Breaker
 from heterotrain_operator.info.engine import Engine
-from heterotrain_operator.info.extract import Extracted, declared, extracting
+from heterotrain_operator.info.extract import Extracted, declared, extracting, longest_ttl
 from heterotrain_operator.info.rule_state import RuleKind, RuleState
 from heterotrain_operator.info.skew import Skew
 from heterotrain_operator.info.sources.base import Reason, Reply, Source, SourceError
@@ -204,14 +204,16 @@ class Collector:
         state.outcomes.update(error.reason for error in reply.errors.values())
         if collected.skew.seconds:
             state.outcomes["clock_skew"] += 1
-        self._judge(state, reply, extracted, sum(counts[outcome] for outcome in _SEEN))
+        age = min((now - sample.time for sample in extracted.samples), default=0.0)
+        old = f"no sample is fresh: the newest is {age:.0f} s old" if age > longest_ttl(spec) else ""
+        self._judge(state, reply, extracted, 0 if old else sum(counts[outcome] for outcome in _SEEN), old)
         newest = extracted.samples[-1].time if extracted.samples else None
         state.ran(now, self._clock() - began, counts[Outcome.STORED], newest if counts[Outcome.STORED] else None)
 
     @staticmethod
-    def _judge(state: RuleState, reply: Reply, extracted: Extracted, seen: int) -> None:
+    def _judge(state: RuleState, reply: Reply, extracted: Extracted, seen: int, old: str) -> None:
         told = [f"{what}: {error.reason}: {error}" for what, error in list(reply.errors.items())[:2]]
-        trouble = "; ".join(filter(None, (*told, extracted.trouble())))
+        trouble = "; ".join(filter(None, (old, *told, extracted.trouble())))
         if not seen and not trouble:
             trouble = "no sample could be stored: all are too late, in the future or without room"
         if trouble and trouble != state.error:

@@ -10,8 +10,9 @@ import httpx
 import pytest
 
 from heterotrain_api.info_rules import ProcessingRule
+from heterotrain_api.rule_conditions import RuleReason
 from heterotrain_core.info.dryrun import check_rules
-from heterotrain_core.info.values import Entity, Sample
+from heterotrain_core.info.values import ABSENT, Entity, Sample
 from heterotrain_operator.info.collect import Collector
 from heterotrain_operator.info.packs import CLUSTER, LOCAL, PROMETHEUS, load_packs, pack_names, pack_text
 from heterotrain_operator.info.rule_state import RuleKind
@@ -65,6 +66,23 @@ def test_rules_run_at_their_intervals_and_stop_when_removed() -> None:
         assert len(world.store.span(Entity("node/n1"), "load", 0, START + 999)) == runs
 
     play(story, lambda _: GOOD)
+
+
+def test_a_rule_whose_source_tells_what_was_ten_minutes_ago_is_not_well_and_says_so() -> None:
+    """Nothing newer is held that such samples would be too late for: the source was away before."""
+
+    def old(_: httpx.Request) -> Scripted:
+        return Scripted(f"load 1 {1000 * (virtual_seconds() - 600):.0f}\n".encode())
+
+    async def story(world: World) -> None:
+        world.service.set_rule(make_collection(interval=5))
+        await asyncio.sleep(7)
+        assert world.value("node/n1", "load") is ABSENT
+        (state,) = world.service.states()
+        assert (state.ready, state.reason) == (False, RuleReason.NO_SAMPLES)
+        assert state.error == "no sample is fresh: the newest is 600 s old"
+
+    play(story, old)
 
 
 def test_a_changed_rule_counts_from_its_next_run() -> None:
