@@ -31,7 +31,8 @@ class ShardWork:
     ) -> None:
         self._shards = shards
         self._opened = opened
-        self._tell = tell
+        self._told = tell
+        self._stopped = False
         self._spawn = spawn
         self._queue: asyncio.Queue[Work] = asyncio.Queue()
         self._tasks = [spawn(self._serve()), spawn(self._watch())]
@@ -46,8 +47,15 @@ class ShardWork:
 
     def stop(self) -> None:
         """Nothing more is done or told."""
+        self._stopped = True
         for task in self._tasks:
             task.cancel()
+
+    def _tell(self, event: ev.RunEvent) -> None:
+        # A task may end with its error although it was cancelled: `asyncio.gather` gives the error of a call that had
+        # failed already instead. Told to the next term, the loss of this one would end the job.
+        if not self._stopped:
+            self._told(event)
 
     async def _watch(self) -> None:
         try:
