@@ -35,6 +35,10 @@ NO_CRD: Final = (
 )
 
 
+FIRST_LOOK_SECONDS: Final = 0.5
+"""After a first question for the rights that was not answered; twice as long after each further one."""
+
+
 class CannotStartError(Exception):
     """The operator cannot do its work here; the message says what to do."""
 
@@ -214,10 +218,13 @@ class Operator:
         return self._rights is not None and any(self._rights.lacks(verb, plural) for verb in ("list", "watch"))
 
     async def _look_at_rights(self, rights: Rights) -> None:
+        soon = FIRST_LOOK_SECONDS
         while True:
             # A watch that withholds something may have lost its right, of which only kopf is told.
             await rights.look(anew=self._jobs.lag() > 0 or self._pods.lag() > 0)
-            await asyncio.sleep(self._settings.full_pass_seconds)
+            # Until the API server has answered once, the operator is not ready.
+            await asyncio.sleep(self._settings.full_pass_seconds if rights.settled else soon)
+            soon = min(2 * soon, self._settings.full_pass_seconds)
 
     async def _end_loop(self, task: asyncio.Task[None]) -> None:
         task.cancel()
