@@ -17,7 +17,7 @@ from heterotrain_operator.job.reconcile import Decide, Reconciler, World
 from heterotrain_operator.job.seen import is_ours, job_of
 from heterotrain_operator.job.settings import JobSettings
 from heterotrain_operator.kube import Kube, connect
-from heterotrain_operator.link import Links
+from heterotrain_operator.link import Links, backoff_seconds
 from heterotrain_operator.metrics import Metrics, serve
 from heterotrain_operator.rights import Right, Rights
 from heterotrain_operator.settings import InfoSettings, OperatorSettings
@@ -33,10 +33,6 @@ NO_CRD: Final = (
     "the cluster does not know HeteroTrainJobs: install the CRD, "
     "for example with kubectl apply -f crds/heterotrainjobs.yaml"
 )
-
-
-FIRST_LOOK_SECONDS: Final = 0.5
-"""After a first question for the rights that was not answered; twice as long after each further one."""
 
 
 class CannotStartError(Exception):
@@ -218,13 +214,13 @@ class Operator:
         return self._rights is not None and any(self._rights.lacks(verb, plural) for verb in ("list", "watch"))
 
     async def _look_at_rights(self, rights: Rights) -> None:
-        soon = FIRST_LOOK_SECONDS
+        unanswered, longest = 0, self._settings.full_pass_seconds
         while True:
             # A watch that withholds something may have lost its right, of which only kopf is told.
             await rights.look(anew=self._jobs.lag() > 0 or self._pods.lag() > 0)
             # Until the API server has answered once, the operator is not ready.
-            await asyncio.sleep(self._settings.full_pass_seconds if rights.settled else soon)
-            soon = min(2 * soon, self._settings.full_pass_seconds)
+            unanswered = 0 if rights.settled else unanswered + 1
+            await asyncio.sleep(backoff_seconds(unanswered, longest) if unanswered else longest)
 
     async def _end_loop(self, task: asyncio.Task[None]) -> None:
         task.cancel()

@@ -7,16 +7,12 @@ at once, and may not come at all. The models follow, and shares with them; who r
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from heterotrain_core.adaptation.detect import SLOWED, change_words
-from heterotrain_core.adaptation.guard import Made
+from heterotrain_core.adaptation.guard import CERTAINTY, Made
 from heterotrain_core.adaptation.plan import Room
 from heterotrain_core.adaptation.track import Change, Track, cpu_per_sample
 from heterotrain_core.adaptation.values import Found, NodeFact
-
-CERTAIN: Final = 3.0
-"""Standard errors of its model by which a worker's pace must have changed."""
 
 
 def drifted(
@@ -25,21 +21,17 @@ def drifted(
     """Workers that take 1.25 times as long as when the plan in force was made, or more; or so much less."""
     if made is None:
         return ()
-    found = []
-    for room in rooms:
-        track = tracks.get(room.name)
-        change = None if track is None else _change(made, room, track)
-        if change is not None:
-            found.append(change_words(change, nodes.get(room.name), since=f"since plan {made.generation}"))
-    return tuple(found)
+    changes = [_change(made, room, tracks[room.name]) for room in rooms if room.known]
+    since = f"since plan {made.generation}"
+    return tuple(change_words(change, nodes[change.worker], since) for change in changes if change is not None)
 
 
 def _change(made: Made, room: Room, track: Track) -> Change | None:
     share, before = made.before.get(room.name, 0), made.paces.get(room.name, 0.0)
-    if share < 1 or before <= 0 or not room.known or track.model is None:
+    if share < 1 or before <= 0 or track.model is None:
         return None
     factor = room.pace(share) / before
-    if max(factor, 1 / factor) < SLOWED * (1 + CERTAIN * track.model.error):
+    if max(factor, 1 / factor) < SLOWED * (1 + CERTAINTY * track.model.error):
         return None
     cpu_before, cpu_now = made.cpus.get(room.name, 0.0), cpu_per_sample(track, room.share)
     work = cpu_now / cpu_before if cpu_before > 0 else 0.0

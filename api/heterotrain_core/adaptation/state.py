@@ -89,7 +89,8 @@ def take_in(state: State, seen: Observation, now: float) -> tuple[State, bool]:
             tracks[worker.name] = track
             for change in changes:
                 found.append(change_words(change, worker.node))
-                causes += [] if _may_wait(state, seen, change) else found[-1:]
+                if not _may_wait(state, seen, change):
+                    causes.append(found[-1])
     known_before = all_known(state)
     woken = bool(found)
     if found:

@@ -204,10 +204,10 @@ class Collector:
         state.outcomes.update(error.reason for error in reply.errors.values())
         if collected.skew.seconds:
             state.outcomes["clock_skew"] += 1
-        age = min((now - sample.time for sample in extracted.samples), default=0.0)
+        newest = extracted.samples[-1].time if extracted.samples else None
+        age = 0.0 if newest is None else now - newest
         old = f"no sample is fresh: the newest is {age:.0f} s old" if age > longest_ttl(spec) else ""
         self._judge(state, reply, extracted, 0 if old else sum(counts[outcome] for outcome in _SEEN), old)
-        newest = extracted.samples[-1].time if extracted.samples else None
         state.ran(now, self._clock() - began, counts[Outcome.STORED], newest if counts[Outcome.STORED] else None)
 
     @staticmethod
