@@ -20,6 +20,7 @@ if kind get clusters 2>/dev/null | grep -qx heterotrain && ! answers >/dev/null 
   kind delete cluster --name heterotrain
 fi
 if kind get clusters 2>/dev/null | grep -qx heterotrain; then
+  "$here/connect-pods.sh"
   echo "cluster heterotrain is there; remove it with: kind delete cluster --name heterotrain"
 else
   echo "== create-cluster"

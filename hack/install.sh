@@ -9,6 +9,7 @@ namespace=heterotrain-system
 release=heterotrain-operator
 
 kubectl --context kind-heterotrain --request-timeout 10s get --raw /readyz >/dev/null 2>&1 || hack/cluster.sh
+hack/cluster/connect-pods.sh
 kubectl config use-context kind-heterotrain >/dev/null
 hack/build-images.sh
 # The operator runs on the node that nobody slows down.
