@@ -19,6 +19,7 @@ import heterotrain
 from heterotrain.arena import Arena
 from heterotrain.engine import Setup, Update
 from heterotrain.errors import LeftJobError, PeerLostError, UsageError
+from heterotrain.forks import leave_inherited_alone
 from heterotrain.gradients import Gradients
 from heterotrain.grants import Item, grant_epoch
 from heterotrain.messages import done_message, item_of, judge_plan, manifest_message
@@ -313,6 +314,7 @@ def _groups(setup: Setup) -> list[str]:
 
 def join_job(job: JobSettings, device: torch.device, metrics: WorkerMetrics | None = None) -> JobEngine:
     """Join the job that the environment names. Raises `UsageError` for credentials that are not this worker's."""
+    leave_inherited_alone()  # a script may fork processes of its own
     credentials = _read_credentials(job)
     at_hand = GrantsAtHand()
     join = pb.Join(

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from heterotrain.engine import Engine
 from heterotrain.errors import UsageError
+from heterotrain.forks import leave_inherited_alone
 from heterotrain.grants import MicroBatch, micro_batches
 from heterotrain.randomness import SampleOrder, SeededIndices, stable_seed
 from heterotrain.rounds import Rounds
@@ -91,6 +92,8 @@ class Loader:
         self._clock = clock
         # A plain TensorDataset draws no random numbers: its samples need no random state of their own.
         self._sampler = GrantSampler(engine, order, seeded=type(dataset) is not TensorDataset, least=least)
+        if options.num_workers > 0:
+            leave_inherited_alone()
         self._pinned = options.pin_memory and device.type == "cuda"
         self._data = DataLoader(
             dataset,

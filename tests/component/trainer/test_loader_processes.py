@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 from typing import Any
 
 import pytest
@@ -57,3 +59,41 @@ def test_a_sample_is_augmented_alike_in_any_batch() -> None:
 def test_a_subset_of_augmented_samples_is_seeded_too() -> None:
     subset = Subset(Augmented(), range(10, 30))
     assert batches(subset, 2, None) == batches(subset, 0, None)
+
+
+class OfAnotherProcess:
+    """Garbage whose finalizer acts on what only the process has that made it: gRPC's waits for a thread."""
+
+    finalized_in: tuple[int, ...] = ()
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        OfAnotherProcess.finalized_in += (os.getpid(),)
+
+
+class Collecting(Dataset[Any]):
+    """Samples in whose making a garbage collection happens, as it may at any time."""
+
+    def __len__(self) -> int:
+        return 30
+
+    def __getitem__(self, index: int) -> tuple[int, int]:
+        gc.collect()
+        return index, len(OfAnotherProcess.finalized_in)
+
+
+def test_a_loader_process_never_finalizes_garbage_that_it_inherited() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        OfAnotherProcess()
+        session = make_session(micro_batch=None)
+        _, _, loader = session.prepare(make_model(), torch.optim.SGD, Collecting(), lr=0.1, num_workers=1)
+        epochs = session.epochs(1)
+        next(epochs)
+        _, finalized = next(iter(loader))
+    finally:
+        gc.enable()
+    assert finalized.unique().tolist() == [0]
