@@ -66,7 +66,7 @@ verify: lint types imports tree chart ## All static checks, and that every gener
 	PYTHON=$(bin)/python hack/check-generated.sh
 
 test: venv ## Run the unit and component tests
-	$(bin)/python -m pytest $(parallel) tests/unit tests/component
+	$(bin)/python -m pytest $(parallel) --durations=15 --durations-min=5 tests/unit tests/component
 
 test-gpu: venv ## Run the tests of workers on CUDA; skipped where there is no NVIDIA GPU
 	$(bin)/python -m pytest -rs tests/gpu

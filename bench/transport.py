@@ -10,7 +10,8 @@ and less noisy than rates on a machine that is not quiet.
 
     plain socket    no TLS: what the loopback and one copy at each end allow
     TLS socket      the same loop over TLS, without a protocol: the limit for any protocol over Python's TLS
-    heterotrain     the tensor transport, mutual TLS, one connection
+    heterotrain     the tensor transport, mutual TLS, one connection: as between machines
+    within machine  the same by the local socket that it offers to a peer of its own machine
     gRPC sync/aio   a stream of 1 MiB messages over the same mutual TLS, identity serialisation
 """
 
@@ -165,9 +166,9 @@ class OneArena:
         yield Held(self._memory)
 
 
-def serve_heterotrain(report: Connection, folder: Path, num_bytes: int) -> None:
-    store = OneArena(num_bytes)
-    with TcpTensorServer(store, folder / SERVER, JOB_UID, {CLIENT: 0}.get, host="127.0.0.1") as server:
+def serve_heterotrain(report: Connection, folder: Path, num_bytes: int, *, local: bool) -> None:
+    store, ordinals = OneArena(num_bytes), {CLIENT: 0}.get
+    with TcpTensorServer(store, folder / SERVER, JOB_UID, ordinals, host="127.0.0.1", local_sockets=local) as server:
         report.send(server.address)
         wait_for_end(report)
 
@@ -360,7 +361,8 @@ def entrants(folder: Path, num_bytes: int, num_parts: int) -> Iterator[dict[str,
     plans: list[tuple[str, Callable[..., None], dict[str, bool], Callable[[str], Variant]]] = [
         ("plain socket", serve_socket, {"tls": False}, lambda a: SocketVariant(a, folder, tls=False)),
         ("TLS socket", serve_socket, {"tls": True}, lambda a: SocketVariant(a, folder, tls=True)),
-        ("heterotrain", serve_heterotrain, {}, lambda a: HeterotrainVariant(a, folder, num_parts)),
+        ("heterotrain", serve_heterotrain, {"local": False}, lambda a: HeterotrainVariant(a, folder, num_parts)),
+        ("within machine", serve_heterotrain, {"local": True}, lambda a: HeterotrainVariant(a, folder, num_parts)),
         ("gRPC sync", serve_grpc_sync, {}, lambda a: GrpcSyncVariant(a, folder)),
         ("gRPC aio", serve_grpc_aio, {}, lambda a: GrpcAioVariant(a, folder)),
     ]

@@ -32,13 +32,18 @@ def folder(tmp_path: Path) -> Callable[[Credentials, str], Path]:
     return write
 
 
-@pytest.fixture
-def serve(folder: Callable[[Credentials, str], Path]) -> Iterator[Callable[..., TcpTensorServer]]:
+@pytest.fixture(params=[pytest.param(True, id="local"), pytest.param(False, id="TLS")])
+def serve(
+    request: pytest.FixtureRequest, folder: Callable[[Credentials, str], Path]
+) -> Iterator[Callable[..., TcpTensorServer]]:
+    """Starts servers; clients on this machine go on by a local socket, or stay with TLS."""
     with ExitStack() as stack:
 
         def start(store: MemoryStore, limits: Limits = DEFAULT_LIMITS) -> TcpTensorServer:
             at = folder(credentials(Role.PS, "ps-0"), "server")
-            server = TcpTensorServer(store, at, JOB_UID, ORDINALS.get, host="127.0.0.1", limits=limits)
+            server = TcpTensorServer(
+                store, at, JOB_UID, ORDINALS.get, host="127.0.0.1", limits=limits, local_sockets=request.param
+            )
             return stack.enter_context(server)
 
         yield start

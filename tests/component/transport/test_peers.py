@@ -129,9 +129,14 @@ def test_peers_that_do_not_speak_tls_are_dropped_and_others_served(
 def raw_connection(address: str, folder: Path) -> Connection:
     """TLS with good credentials, and nothing said yet."""
     sock = socket.create_connection(split_address(address))
-    connection = Connection(TlsStream(sock, client_context(folder), "ps-0.heterotrain"), 10)
-    connection.handshake(time.monotonic() + 10)
-    return connection
+    tls = TlsStream(sock, client_context(folder), "ps-0.heterotrain")
+    tls.handshake(time.monotonic() + 10)
+    return Connection(tls, 10)
+
+
+def welcomed(frame: Frame) -> bool:
+    """Its text may offer a local socket, which these peers do not take."""
+    return isinstance(frame, Reply) and frame.status is Status.WELCOME
 
 
 def table(*parts: tuple[int, int]) -> bytes:
@@ -162,7 +167,7 @@ def test_who_breaks_the_protocol_is_told_and_cut_off(
     try:
         peer.send([f if isinstance(f, bytes) else encode(f) for f in frames], None)
         if frames[0] is HELLO:
-            assert peer.receive_frame(None) == Reply(Status.WELCOME)
+            assert welcomed(peer.receive_frame(None))
         reply = peer.receive_frame(None)
         assert isinstance(reply, Reply)
         assert reply.status is Status.BROKEN
@@ -182,10 +187,8 @@ def test_a_declared_giant_is_refused_without_taking_memory(store: MemoryStore, s
         replies = [peer.receive_frame(None), peer.receive_frame(None)]
     finally:
         peer.close()
-    assert replies == [
-        Reply(Status.WELCOME),
-        Reply(Status.REFUSED, f"range outside the arena of {store.num_bytes} bytes"),
-    ]
+    assert welcomed(replies[0])
+    assert replies[1] == Reply(Status.REFUSED, f"range outside the arena of {store.num_bytes} bytes")
     assert store.gradients == {}
 
 
@@ -196,7 +199,7 @@ def test_a_peer_that_stalls_in_a_push_is_cut_off_and_its_range_is_not_received(
     peer = raw_connection(server.address, folder(credentials(Role.WORKER, "cpu-0"), "raw"))
     try:
         peer.send([encode(HELLO), encode(Push(1, 0, 1, 4096)), table((0, 4096)), bytes(100)], None)
-        assert peer.receive_frame(None) == Reply(Status.WELCOME)
+        assert welcomed(peer.receive_frame(None))
         assert not peer.wait_for_request()
     finally:
         peer.close()
@@ -210,7 +213,7 @@ def test_a_peer_that_does_not_read_its_pull_gives_the_version_free(serve: Serve,
     peer = raw_connection(server.address, folder(credentials(Role.WORKER, "cpu-0"), "raw"))
     try:
         peer.send([encode(HELLO), encode(Pull(1, 0, 1, store.num_bytes, 0)), table((0, store.num_bytes))], None)
-        assert peer.receive_frame(None) == Reply(Status.WELCOME)
+        assert welcomed(peer.receive_frame(None))
         assert peer.receive_frame(None) == Reply(Status.DONE, num_bytes=store.num_bytes)
         assert eventually(lambda: store.held == 0)
     finally:
@@ -223,7 +226,7 @@ def test_a_peer_that_leaves_while_its_pull_waits_frees_its_thread(
     server = serve(store, Limits(connections=1))
     peer = raw_connection(server.address, folder(credentials(Role.WORKER, "cpu-0"), "raw"))
     peer.send([encode(HELLO), encode(Pull(1, 99, 0, 0, 60_000))], None)
-    assert peer.receive_frame(None) == Reply(Status.WELCOME)
+    assert welcomed(peer.receive_frame(None))
     with pytest.raises(TransportError):
         connect(server.address).push(KEY, small(), timeout_seconds=5)
     assert server.refusals["Limit"] == 1

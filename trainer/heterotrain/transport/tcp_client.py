@@ -24,9 +24,10 @@ from heterotrain.transport.frames import (
     encode,
     encode_table,
 )
+from heterotrain.transport.local_socket import take
 from heterotrain.transport.tls import client_context
 from heterotrain.transport.tls_stream import TlsStream
-from heterotrain.transport.wire import Connection, split_address, tune
+from heterotrain.transport.wire import Connection, join_address, split_address, tune
 from heterotrain_rpc.identity import dns_name
 
 _CERTIFICATE_ALERTS: Final = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "DECRYPT_ERROR", "PROTOCOL_VERSION")
@@ -155,9 +156,11 @@ class TcpTensorClient:
         except OSError as error:
             raise TransportError(f"cannot reach {self._where}: {error}") from error
         tune(raw)
-        connection = Connection(TlsStream(raw, context, dns_name(self._server_name)), self._stall_seconds)
+        tls = TlsStream(raw, context, dns_name(self._server_name))
+        connection = Connection(tls, self._stall_seconds)
         try:
-            self._greet(connection, deadline)
+            tls.handshake(deadline)
+            self._greet(connection, join_address(*raw.getsockname()[:2]), deadline)
         except BaseException as error:
             connection.close()
             if isinstance(error, ssl.SSLError) and _is_about_certificates(error):
@@ -167,12 +170,14 @@ class TcpTensorClient:
             raise
         return connection
 
-    def _greet(self, connection: Connection, deadline: float) -> None:
-        connection.handshake(deadline)
+    def _greet(self, connection: Connection, own: str, deadline: float) -> None:
         connection.send_frame(self._hello, deadline)
         reply = self._reply(connection, deadline)
         if reply.status is not Status.WELCOME:
             raise TransportError(f"{self._where} answered HELLO with {reply.status.name}")
+        local = take(reply.text, own, max(0.001, deadline - time.monotonic()))
+        if local is not None:
+            connection.go_on(local)
 
     def _reply(self, connection: Connection, deadline: float) -> Reply:
         if not connection.readable(max(0.0, deadline - time.monotonic())):

@@ -13,6 +13,7 @@ from typing import Final
 
 from heterotrain.transport.base import RefusedError, TensorStore
 from heterotrain.transport.frames import FrameError, Hello, Reply, Status
+from heterotrain.transport.local_socket import offer_to
 from heterotrain.transport.serving import Limits, Peer, Service, admit
 from heterotrain.transport.tls import server_context
 from heterotrain.transport.tls_stream import TlsStream
@@ -29,6 +30,7 @@ class TcpTensorServer:
 
     `credentials` is the folder with the shard's own certificate; it is read at each connection. `worker_ordinals`
     gives a worker's ordinal by name, `None` if the shard knows no such worker; called from connection threads.
+    Without `local_sockets` TLS carries everything, also within a machine.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class TcpTensorServer:
         host: str = "0.0.0.0",  # noqa: S104  # a pod has one address and its network policy
         port: int = 0,
         limits: Limits = Limits(),  # noqa: B008  # frozen
+        local_sockets: bool = True,
     ) -> None:
         self.refusals: Counter[str] = Counter()
         """Connections refused or cut off since the start, by cause: Limit, Handshake, Refused, Protocol."""
@@ -49,6 +52,7 @@ class TcpTensorServer:
         self._job_uid = job_uid
         self._worker_ordinals = worker_ordinals
         self._limits = limits
+        self._local_sockets = local_sockets
         self._bind = (host, port)
         self._listener: socket.socket | None = None
         self._closing = threading.Event()
@@ -137,8 +141,12 @@ class TcpTensorServer:
         linger_bytes = 0
         connection: Connection | None = None
         try:
-            connection = self._secure(sock)
-            peer = self._greet(connection)
+            tune(sock)
+            tls = TlsStream(sock, server_context(self._credentials))
+            connection = self._opened(tls)
+            tls.handshake(time.monotonic() + self._limits.handshake_seconds)
+            peer = self._greet(connection, Identity.from_der(tls.peer_certificate()))
+            self._welcome(connection, sock)
             Service(self._store, connection, peer, self._limits, self._closing.is_set).run()
         except RefusedError as error:
             linger_bytes = self._dismiss(connection, "Refused", Reply(Status.REFUSED, str(error)), peer, address)
@@ -160,17 +168,13 @@ class TcpTensorServer:
                 if peer is not None:
                     self._peers[peer.name] -= 1
 
-    def _secure(self, sock: socket.socket) -> Connection:
-        tune(sock)
-        stream = TlsStream(sock, server_context(self._credentials))
+    def _opened(self, stream: TlsStream) -> Connection:
         connection = Connection(stream, self._limits.stall_seconds)
         with self._lock:
             self._open[threading.current_thread()] = connection
         return connection
 
-    def _greet(self, connection: Connection) -> Peer:
-        connection.handshake(time.monotonic() + self._limits.handshake_seconds)
-        identity = Identity.from_der(connection.peer_certificate())
+    def _greet(self, connection: Connection, identity: Identity) -> Peer:
         deadline = time.monotonic() + self._limits.handshake_seconds
         hello = connection.receive_frame(deadline)
         if not isinstance(hello, Hello):
@@ -180,8 +184,19 @@ class TcpTensorServer:
             if self._peers[peer.name] >= self._limits.connections_per_peer:
                 raise ConnectionError(f"{peer.name} has {self._limits.connections_per_peer} connections already")
             self._peers[peer.name] += 1
-        connection.send_frame(Reply(Status.WELCOME), deadline)
         return peer
+
+    def _welcome(self, connection: Connection, sock: socket.socket) -> None:
+        """Say welcome, and let the peer choose the way if there are two."""
+        deadline = time.monotonic() + self._limits.handshake_seconds
+        offer = offer_to(sock) if self._local_sockets else None
+        if offer is None:
+            connection.send_frame(Reply(Status.WELCOME), deadline)
+            return
+        with offer:
+            connection.send_frame(Reply(Status.WELCOME, offer.text), deadline)
+            if (local := offer.accepted(connection)) is not None:
+                connection.go_on(local)
 
     def _dismiss(self, connection: Connection | None, cause: str, reply: Reply, peer: Peer | None, address: str) -> int:
         self._count(cause)

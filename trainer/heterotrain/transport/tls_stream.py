@@ -9,28 +9,20 @@ interrupted reader can never go on in plain text.
 
 from __future__ import annotations
 
-import select
 import socket
 import ssl
-import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
-STEP_BYTES: Final = 1 << 19
-"""Smaller steps wake the other end more often than they keep both busy, larger ones leave the cache."""
-LINGER_SECONDS: Final = 5.0
+from heterotrain.transport.stream import STEP_BYTES, Stream
 
 
-class TlsStream:
-    """One end of a TLS connection. One thread at a time, but `abort` may be called from any.
-
-    Every call that moves bytes has a time `until` (monotonic) and raises `OSError`: `TimeoutError` after it,
-    `ConnectionError` if the peer closed, `ssl.SSLError` if it does not speak TLS or is not trusted.
-    """
+class TlsStream(Stream):
+    """One end of a TLS connection. Calls also raise `ssl.SSLError` if the peer does not speak TLS or is not trusted."""
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, server_hostname: str | None = None) -> None:
         """`server_hostname`: the name to verify the server by; `None` on the server."""
-        self._socket = sock
+        super().__init__(sock)
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(
@@ -82,46 +74,6 @@ class TlsStream:
         """Whether something that the peer sent is already here."""
         return bool(self._incoming.pending or self._tls.pending())
 
-    def readable(self, timeout_seconds: float | None) -> bool:
-        """Whether the peer has sent something, or closed; waits up to `timeout_seconds` for it (`None`: for ever)."""
-        if self.pending():
-            return True
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        return bool(poll.poll(None if timeout_seconds is None else timeout_seconds * 1000))
-
-    def closed_by_peer(self) -> bool:
-        """Once it is readable: whether that is because the peer closed."""
-        return not self.pending() and not self._socket.recv(1, socket.MSG_PEEK)
-
-    def abort(self) -> None:
-        """Make pending and further transfers of both ends fail, from any thread."""
-        try:
-            self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            return  # already closed by the peer
-
-    def close(self, linger_bytes: int) -> None:
-        """Close. With `linger_bytes`, first drop that much of what the peer still sends, or for `LINGER_SECONDS`, so
-        that it reads our last words rather than a reset.
-        """
-        with self._socket as sock:
-            if linger_bytes:
-                self._linger(sock, linger_bytes)
-
-    def _linger(self, sock: socket.socket, num_bytes: int) -> None:
-        try:
-            sock.shutdown(socket.SHUT_WR)
-            until = time.monotonic() + LINGER_SECONDS
-            while num_bytes > 0:
-                self._set_timeout(until)
-                count = sock.recv_into(self._step)
-                if count == 0:
-                    return
-                num_bytes -= count
-        except OSError:
-            return  # the peer is gone: nobody to wait for
-
     def _flush(self, until: float) -> None:
         if self._outgoing.pending:
             self._set_timeout(until)
@@ -133,9 +85,3 @@ class TlsStream:
         if count == 0:
             raise ConnectionError("the peer closed the connection in the middle of a transfer")
         self._incoming.write(self._step[:count])
-
-    def _set_timeout(self, until: float) -> None:
-        left = until - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("the peer is too slow, or gone")
-        self._socket.settimeout(left)

@@ -1,4 +1,4 @@
-"""Frames and buffers over a TLS stream, with deadlines. Used by both ends.
+"""Frames and buffers over a stream, with deadlines. Used by both ends.
 
 A transfer goes in slices; each slice must be through within `stall_seconds`, so that a peer that stops, or trickles, is
 given up, however large the whole is. TCP keep-alive finds peers whose machine is gone while nothing is sent.
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from heterotrain.transport.frames import HEADER_BYTES, Frame, decode, encode, text_length
-from heterotrain.transport.tls_stream import STEP_BYTES, TlsStream
+from heterotrain.transport.stream import STEP_BYTES, Stream
 
 SLICE_BYTES: Final = STEP_BYTES
 SMALL_BYTES: Final = 1 << 14
@@ -22,17 +22,17 @@ SMALL_BYTES: Final = 1 << 14
 class Connection:
     """One end of a connection. One thread at a time, but `abort` may be called from any."""
 
-    def __init__(self, stream: TlsStream, stall_seconds: float) -> None:
+    def __init__(self, stream: Stream, stall_seconds: float) -> None:
         self._stream = stream
         self._stall_seconds = stall_seconds
+        self._aborted = False
 
-    def handshake(self, deadline: float) -> None:
-        """TLS handshake; raises `ssl.SSLError`, `OSError`."""
-        self._stream.handshake(deadline)
-
-    def peer_certificate(self) -> bytes | None:
-        """The peer's verified certificate, DER."""
-        return self._stream.peer_certificate()
+    def go_on(self, stream: Stream) -> None:
+        """Use another stream to the same peer from here on, between two frames, and close this one."""
+        before, self._stream = self._stream, stream
+        if self._aborted:  # perhaps while `before` was still the one
+            stream.abort()
+        before.close(0)
 
     def send(
         self,
@@ -85,12 +85,17 @@ class Connection:
         self._stream.readable(None)
         return not self._stream.closed_by_peer()
 
+    def fileno(self) -> int:
+        """Of the stream's socket, to wait for it among others."""
+        return self._stream.fileno()
+
     def abort(self) -> None:
         """Make pending and further transfers of both ends fail, from any thread."""
+        self._aborted = True
         self._stream.abort()
 
     def close(self, linger_bytes: int = 0) -> None:
-        """Close; see `TlsStream.close`."""
+        """Close; see `Stream.close`."""
         self._stream.close(linger_bytes)
 
     def _until(self, deadline: float | None) -> float:
