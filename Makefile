@@ -12,7 +12,7 @@ for_jobs := $(venv)/.installed-for-jobs
 jobs_extras := trainer,plots,examples
 all_extras := operator,$(jobs_extras),dev
 # A process of pytest a core and one more, up to five: tests of real jobs and control planes wait half of their time.
-parallel := -n $(shell cores=$$(nproc); echo $$((cores < 4 ? cores + 1 : 5))) --dist worksteal
+parallel := -n $(shell cores=$$(nproc); echo $$((cores < 4 ? cores + 1 : 5)))
 
 .PHONY: help venv fmt lint types imports tree chart generate verify test test-gpu test-integration test-e2e \
   data demo lab bench cluster demo-cluster images install lock clean
@@ -66,13 +66,13 @@ verify: lint types imports tree chart ## All static checks, and that every gener
 	PYTHON=$(bin)/python hack/check-generated.sh
 
 test: venv ## Run the unit and component tests
-	$(bin)/python -m pytest $(parallel) --durations=15 --durations-min=5 tests/unit tests/component
+	$(bin)/python -m pytest $(parallel) --dist loadgroup --no-loadscope-reorder --durations=15 --durations-min=5 tests/unit tests/component
 
 test-gpu: venv ## Run the tests of workers on CUDA; skipped where there is no NVIDIA GPU
 	$(bin)/python -m pytest -rs tests/gpu
 
 test-integration: venv ## Run the operator's tests against a real API server
-	PYTHON=$(bin)/python hack/test-integration.sh $(parallel)
+	PYTHON=$(bin)/python hack/test-integration.sh $(parallel) --dist worksteal
 
 test-e2e: venv ## Make or update the kind cluster, and run the end-to-end tests on it
 	PYTHON=$(bin)/python hack/test-e2e.sh

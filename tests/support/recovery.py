@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -65,6 +66,13 @@ class Run:
     def report(self) -> dict[str, Any]:
         report: dict[str, Any] = json.loads((self.folder / "out" / "report.json").read_text())
         return report
+
+    @property
+    def restored_version(self) -> int:
+        """Version of the checkpoint that the job went back to."""
+        [words] = [event["message"] for event in self.report["events"] if event["reason"] == "Restored"]
+        found = re.search(r"goes on from version (\d+)", words)
+        return int(found[1]) if found else 0
 
     @property
     def coordinator_log(self) -> str:

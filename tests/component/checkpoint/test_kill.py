@@ -73,18 +73,23 @@ def test_a_lost_process_changes_nothing_but_the_time(tmp_path: Path, fault: str,
 
 
 @pytest.mark.parametrize(
-    ("fault", "most_lost"), [("ps-0:coordinator:33", 1), ("ps-1:push:33", 14)], ids=["the coordinator", "a shard"]
+    ("fault", "least_version"),
+    [
+        # It makes a checkpoint of what is decided before it leaves; rounds may go on until that is on the disk.
+        pytest.param("ps-0:coordinator:33", 33, id="the coordinator"),
+        # The checkpoint of round 30 may not be whole yet.
+        pytest.param("ps-1:push:33", 20, id="a shard"),
+    ],
 )
 def test_what_is_told_to_end_leaves_nothing_half_done(
-    tmp_path: Path, fault: str, most_lost: int, whole: Run, zygote: Zygote
+    tmp_path: Path, fault: str, least_version: int, whole: Run, zygote: Zygote
 ) -> None:
     write_job(tmp_path)
     run = run_job(tmp_path, fault=fault, told=True, pause=0.02, zygote=zygote)
     assert (tmp_path / "killed").exists(), run.output
     assert_same(run, whole)
-    report = run.report
-    # The coordinator makes a checkpoint before it leaves.
-    assert (report["restores"], report["rounds_lost"] <= most_lost) == (1, True), report["rounds_lost"]
+    assert run.report["restores"] == 1
+    assert run.restored_version >= least_version
 
 
 def test_half_and_half_on_another_number_of_servers_is_the_whole(tmp_path: Path, whole: Run, zygote: Zygote) -> None:
