@@ -8,8 +8,11 @@ export PATH=${CLUSTER_CACHE:-$HOME/.cache/heterotrain-cluster}/bin:$PATH
 namespace=heterotrain-system
 release=heterotrain-operator
 
-kubectl --context kind-heterotrain --request-timeout 10s get --raw /readyz >/dev/null 2>&1 || hack/cluster.sh
-hack/cluster/connect-pods.sh
+if kubectl --context kind-heterotrain --request-timeout 10s get --raw /readyz >/dev/null 2>&1; then
+  hack/cluster/connect-pods.sh
+else
+  hack/cluster.sh
+fi
 kubectl config use-context kind-heterotrain >/dev/null
 hack/build-images.sh
 # The operator runs on the node that nobody slows down.

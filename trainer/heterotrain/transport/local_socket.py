@@ -51,9 +51,10 @@ class LocalOffer:
         # A peer that has come here closes the other connection: who waits here counts first.
         while self._listener.fileno() in dict(poll.poll(0 if connection.readable() else None)):
             sock, _ = self._listener.accept()
-            if _shows(sock, self._secret):
-                return _tuned(sock)
-            sock.close()
+            stream = _tuned(sock)
+            if _shows(stream, self._secret):
+                return stream
+            stream.close(0)
         return None
 
     def __enter__(self) -> Self:
@@ -93,15 +94,10 @@ def take(offer: str, own: str, timeout_seconds: float) -> PlainStream | None:
     return _tuned(sock)
 
 
-def _shows(sock: socket.socket, secret: bytes) -> bool:
-    shown, until = b"", time.monotonic() + SECRET_SECONDS
+def _shows(stream: PlainStream, secret: bytes) -> bool:
+    shown = bytearray(len(secret))
     try:
-        while len(shown) < len(secret) and (left := until - time.monotonic()) > 0:
-            sock.settimeout(left)
-            piece = sock.recv(len(secret) - len(shown))
-            if not piece:
-                return False
-            shown += piece
+        stream.receive_into(memoryview(shown), time.monotonic() + SECRET_SECONDS)
     except OSError:
         return False
     return secrets.compare_digest(shown, secret)

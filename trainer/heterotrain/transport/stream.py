@@ -75,13 +75,17 @@ class Stream(ABC):
             sock.shutdown(socket.SHUT_WR)
             until = time.monotonic() + LINGER_SECONDS
             while num_bytes > 0:
-                self._set_timeout(until)
-                count = sock.recv_into(dropped)
-                if count == 0:
-                    return
-                num_bytes -= count
+                num_bytes -= self._receive_some(dropped, until)
         except OSError:
             return  # the peer is gone: nobody to wait for
+
+    def _receive_some(self, buffer: bytearray | memoryview, until: float) -> int:
+        """Receive what the kernel has, at least one byte, into the beginning of `buffer`; how many."""
+        self._set_timeout(until)
+        count = self._socket.recv_into(buffer)
+        if count == 0:
+            raise ConnectionError("the peer closed the connection in the middle of a transfer")
+        return count
 
     def _set_timeout(self, until: float) -> None:
         left = until - time.monotonic()
@@ -100,13 +104,9 @@ class PlainStream(Stream):
 
     def receive_into(self, view: memoryview, until: float) -> None:
         """Fill all of `view`."""
-        got, size = 0, len(view)
-        while got < size:
-            self._set_timeout(until)
-            count = self._socket.recv_into(view[got:])
-            if count == 0:
-                raise ConnectionError("the peer closed the connection in the middle of a transfer")
-            got += count
+        got = 0
+        while got < len(view):
+            got += self._receive_some(view[got:], until)
 
     def pending(self) -> bool:
         """Never: whatever comes is in the kernel until it is received."""

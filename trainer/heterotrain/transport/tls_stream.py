@@ -80,8 +80,5 @@ class TlsStream(Stream):
             self._socket.sendall(self._outgoing.read())
 
     def _fill(self, until: float) -> None:
-        self._set_timeout(until)
-        count = self._socket.recv_into(self._step)
-        if count == 0:
-            raise ConnectionError("the peer closed the connection in the middle of a transfer")
+        count = self._receive_some(self._step, until)
         self._incoming.write(self._step[:count])
