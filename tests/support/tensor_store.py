@@ -37,6 +37,11 @@ class MemoryStore:
             self._versions[version] = content
             self._changed.notify_all()
 
+    def is_given_free(self, within_seconds: float = 20.0) -> bool:
+        """Whether no pull holds a version: a server gives it free when all is sent, a client may have it all before."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.held == 0, within_seconds)
+
     def reserve(self, key: PushKey, offset: int, num_bytes: int) -> memoryview | None:
         with self._changed:
             self.calls.append(("reserve", offset, num_bytes))
@@ -71,3 +76,4 @@ class MemoryStore:
         finally:
             with self._changed:
                 self.held -= content is not None
+                self._changed.notify_all()

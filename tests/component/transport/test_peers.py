@@ -215,7 +215,7 @@ def test_a_peer_that_does_not_read_its_pull_gives_the_version_free(serve: Serve,
         peer.send([encode(HELLO), encode(Pull(1, 0, 1, store.num_bytes, 0)), table((0, store.num_bytes))], None)
         assert welcomed(peer.receive_frame(None))
         assert peer.receive_frame(None) == Reply(Status.DONE, num_bytes=store.num_bytes)
-        assert eventually(lambda: store.held == 0)
+        assert store.is_given_free()
     finally:
         peer.close()
 

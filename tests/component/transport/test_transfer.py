@@ -50,7 +50,7 @@ def test_what_is_pushed_arrives_and_what_is_published_comes_back(
     target = bytearray(store.num_bytes)
     done = client.pull(1, 1, cut(target, *sizes), wait_seconds=0, timeout_seconds=20)
     assert (done, bytes(target)) == (PullStatus.DONE, content)
-    assert store.held == 0
+    assert store.is_given_free()
 
 
 def test_parts_of_one_gradient_may_come_in_several_pushes_and_again(
