@@ -67,6 +67,8 @@ class Made:
     """The trust region held shares of it back: better ones may lie further the same way."""
     blind: bool = False
     """Made before any speed was known: nothing is learned from it, and nothing waits for it."""
+    steps: int = 0
+    """Of the model that rested on the fewest when it was made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,8 @@ class Guard:
     """How much longer than predicted rounds took of late, relative: a gain within it is not believed."""
     doubted_at: float = 0.0
     """When that was."""
+    doubted_steps: int = 0
+    """Fewest steps that a model rested on which predicted that; 0: not known."""
 
 
 class Verdict(NamedTuple):
@@ -150,6 +154,7 @@ def after_change(guard: Guard, settings: Settings, made: Made, now: float) -> Gu
             frozen_why=guard.frozen_why,
             doubt=guard.doubt,
             doubted_at=guard.doubted_at,
+            doubted_steps=guard.doubted_steps,
         )
     if not undoes(made, last):
         return replace(guard, made=made, over=0)
@@ -228,15 +233,26 @@ def verify(made: Made, after: Speed) -> Verification:
     )
 
 
-def doubted(guard: Guard, verified: Verification, now: float) -> Guard:
-    """After a verification: as doubtful as that was late, and at least half as much as before."""
+def doubted(guard: Guard, verified: Verification, now: float, steps: int = 0) -> Guard:
+    """After a verification: as doubtful as that was late, and at least half as much as before.
+
+    `steps`: fewest steps that a model rested on when it predicted.
+    """
     late = verified.measured_seconds / verified.predicted_seconds - 1.0 if verified.predicted_seconds > 0 else 0.0
-    return replace(guard, doubt=max(min(late, MOST_DOUBT), doubt(guard, now) / 2), doubted_at=now)
+    new, old = min(late, MOST_DOUBT), doubt(guard, now) / 2
+    if new < old:
+        return replace(guard, doubt=old, doubted_at=now)
+    return replace(guard, doubt=max(new, 0.0), doubted_at=now, doubted_steps=steps)
 
 
-def doubt(guard: Guard, now: float) -> float:
-    """What is left of the doubt."""
-    return guard.doubt * math.exp2((guard.doubted_at - now) / DOUBT_SECONDS)
+def doubt(guard: Guard, now: float, steps: int = 0) -> float:
+    """What is left of the doubt against models that rest on `steps` steps at least (0: not known).
+
+    A prediction from few steps misses as their mean does: by less, as the square root of their number. Without this a
+    plan made from three steps in a bad moment would keep the next ones from being made from a hundred.
+    """
+    left = guard.doubt * math.exp2((guard.doubted_at - now) / DOUBT_SECONDS)
+    return left * math.sqrt(guard.doubted_steps / steps) if 0 < guard.doubted_steps < steps else left
 
 
 def is_as_predicted(made: Made, after: Speed, settings: Settings) -> bool:

@@ -115,6 +115,32 @@ def test_predictions_that_did_not_come_true_widen_the_dead_band(measured: list[f
 
 
 @pytest.mark.parametrize(
+    ("predicted_from", "rest_on", "want"),
+    [
+        pytest.param(4, 4, 0.4, id="as few steps: the whole"),
+        pytest.param(4, 100, 0.08, id="25 times as many: a fifth"),
+        pytest.param(100, 4, 0.4, id="fewer: no more than it was"),
+        pytest.param(0, 100, 0.4, id="not known from how many: the whole"),
+        pytest.param(4, 0, 0.4, id="no model now: the whole"),
+    ],
+)
+def test_models_of_more_steps_than_the_one_that_was_wrong_are_doubted_less(
+    predicted_from: int, rest_on: int, want: float
+) -> None:
+    late = verify(made((5, 5), (6, 4), 10), Speed(1.4, 100.0, 0.01))
+    guard = after_change(doubted(Guard(), late, 7.0, predicted_from), SETTINGS, made((5, 5), (6, 4), 10), 8.0)
+
+    assert doubt(guard, 7.0, rest_on) == pytest.approx(want)
+
+
+def test_a_doubt_that_is_left_rests_on_the_steps_of_the_prediction_it_came_from() -> None:
+    late, in_time = (verify(made((5, 5), (6, 4), 10), Speed(s, 100.0, 0.01)) for s in (1.4, 1.0))
+    guard = doubted(doubted(Guard(), late, 7.0, 25), in_time, 7.0, 4)
+
+    assert doubt(guard, 7.0, 100) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
     ("later", "want"),
     [
         pytest.param(0.0, 0.5, id="at once"),

@@ -351,3 +351,20 @@ def test_rounds_that_were_late_when_a_plan_was_verified_do_not_keep_shares_for_e
     assert job.state.guard.doubt > 0.3
     job.run(1000 - job.version)
     assert job.efficiency(900, 1000) > 0.95
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_first_plan_from_a_bad_moment_does_not_keep_the_shares_that_it_set(seed: int) -> None:
+    """Seen at CPU quotas: three wrong steps gave wrong shares, and their late rounds held 17 % back for minutes."""
+    wrong_at_first = [lambda r: 0.01 * (1.15 if r < 6 else 1), lambda r: 0.04 * (0.9 if r < 6 else 1)]
+    job = simulate(wrong_at_first, batch=200, noise=0.05, seed=seed)
+    while not job.plans:
+        job.run(1)
+    job.overhead = 0.5
+    job.run(11)  # then it is verified
+    assert job.state.guard.doubt > 0.3
+
+    job.overhead = 0.01
+    job.run(60)
+
+    assert job.efficiency(job.version - 10, job.version) > 0.95
