@@ -303,7 +303,7 @@ def faults(world: World, chance: random.Random, long: float) -> list[Fault]:
             rule_is_well,
         ),
         lie("Prometheus says NaN", "nan", "values are not finite"),
-        lie("Prometheus tells what was ten minutes ago", "stale", "too late"),
+        lie("Prometheus tells what was ten minutes ago", "stale", "no sample is fresh: the newest is .* old"),
         Fault(
             "the operator away",
             long,

@@ -26,6 +26,13 @@ def burst_factor(setup: SetUp, worker: int, step: int, seed: int) -> int:
     return bursts.factor
 
 
-def paced_seconds(setup: SetUp, worker: int, samples: int, factor: int) -> float:
+def noise_factor(setup: SetUp, worker: int, step: int, seed: int) -> float:
+    """What the set-up's noise makes of this single step; never below half."""
+    if not setup.noise:
+        return 1.0
+    return max(0.5, random.Random(f"noise/{seed}/{worker}/{step}").gauss(1.0, setup.noise))  # noqa: S311
+
+
+def paced_seconds(setup: SetUp, worker: int, samples: int, factor: float) -> float:
     """What a step must last at level 2 until its gradient is handed in, without what the hand-in really takes."""
     return setup.link(worker) + factor * samples / setup.speeds[worker]

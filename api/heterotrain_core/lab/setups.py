@@ -62,6 +62,8 @@ class SetUp:
     """What pull and push take in every step, a worker each, whatever its share; empty: what they really take."""
     step_change: StepChange | None = None
     bursts: Bursts | None = None
+    noise: float = 0.0
+    """Standard deviation of single steps, relative; the mean is the set-up's. Level 2 only."""
     churn: Churn | None = None
 
     @property
@@ -77,7 +79,7 @@ class SetUp:
     @property
     def undisturbed(self) -> SetUp:
         """The same workers with nothing that happens to them, and without links."""
-        return replace(self, link_seconds=(), step_change=None, bursts=None, churn=None)
+        return replace(self, link_seconds=(), step_change=None, bursts=None, noise=0.0, churn=None)
 
     def link(self, worker: int) -> float:
         """Seconds that the worker's emulated link adds to a step."""
@@ -105,6 +107,12 @@ SETUPS: Final = _by_name(
         summary="equal workers; each step four times as long with a probability of 5 %",
         ratios=(1, 1, 1, 1),
         bursts=Bursts(0.05, 4),
+    ),
+    SetUp(
+        name="noise",
+        summary="4:3:2:1 and constant, single steps vary by 5 %",
+        ratios=(4, 3, 2, 1),
+        noise=0.05,
     ),
     SetUp(
         name="step-change",

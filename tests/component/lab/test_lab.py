@@ -54,6 +54,7 @@ def test_a_small_lab_measures_both_sides_beside_the_ideal(data: Path, tmp_path: 
     ("arguments", "want"),
     [
         pytest.param(["het-3"], "there is no set-up 'het-3'; there are: equal, het-2", id="an unknown set-up"),
+        pytest.param(["noise", "--level", "3"], "use --level 2, or the set-up ladder", id="noise by 5 % at level 3"),
         pytest.param(["equal", "--cores", "1"], "add --level 3", id="cores at level 2"),
         pytest.param(["ladder", "--level", "3", "--cores", "2"], "at most 1.88", id="more than a worker can use"),
         pytest.param(["equal", "--runs", "bsp"], "there is no run 'bsp'; there are: ddp-equal", id="an unknown run"),

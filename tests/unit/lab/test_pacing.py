@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 from dataclasses import astuple, replace
 from pathlib import Path
+from statistics import fmean, pstdev
 
 import pytest
 
@@ -64,6 +65,12 @@ def run(setup: str, level: int, worker: int, *, num_steps: int = 1, computes: fl
 def test_a_step_lasts_what_its_set_up_says(setup: str, level: int, worker: int, computes: float, want: Step) -> None:
     (step,) = run(setup, level, worker, computes=computes)
     assert astuple(step) == pytest.approx(astuple(want), abs=1e-6)
+
+
+def test_steps_of_a_noisy_set_up_vary_around_what_they_would_last() -> None:
+    paced = [step.paced for step in run("noise", 2, 0, num_steps=200)]
+    assert fmean(paced) == pytest.approx(50 / 400, rel=0.01)
+    assert pstdev(paced) == pytest.approx(0.05 * 50 / 400, rel=0.2)
 
 
 def test_a_changed_speed_is_written_down_from_its_first_step_on() -> None:

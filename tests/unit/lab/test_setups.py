@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from statistics import fmean, pstdev
+
 import pytest
 
-from heterotrain_core.lab.pace import burst_factor, lasting_factor, paced_seconds
+from heterotrain_core.lab.pace import burst_factor, lasting_factor, noise_factor, paced_seconds
 from heterotrain_core.lab.setups import SETUPS, TOTAL_SPEED
 from heterotrain_operator.local.report import balance_speed_up
 
@@ -57,6 +60,15 @@ def test_bursts_are_as_frequent_as_said_and_the_same_in_every_run() -> None:
     assert drawn != [burst_factor(setup, worker, step, seed=4) for worker in range(4) for step in range(1000)]
 
 
+def test_noise_varies_single_steps_by_what_is_said_around_the_set_up_s_speed_and_alike_in_every_run() -> None:
+    setup = SETUPS["noise"]
+    drawn = [noise_factor(setup, worker, step, seed=3) for worker in range(4) for step in range(1000)]
+    assert drawn == [noise_factor(setup, worker, step, seed=3) for worker in range(4) for step in range(1000)]
+    assert (fmean(drawn), pstdev(drawn)) == (pytest.approx(1.0, abs=0.003), pytest.approx(0.05, abs=0.003))
+    assert noise_factor(replace(setup, noise=9.0), 0, 0, seed=3) >= 0.5
+    assert noise_factor(SETUPS["ladder"], 0, 0, seed=3) == 1.0
+
+
 def test_a_step_lasts_its_samples_and_its_link() -> None:
     assert paced_seconds(SETUPS["slow-link"], 3, 50, 1) == pytest.approx(0.16 + 50 / 250)
     assert paced_seconds(SETUPS["transient"], 3, 50, 4) == pytest.approx(4 * 50 / 250)
@@ -67,4 +79,5 @@ def test_nothing_happens_to_an_undisturbed_set_up() -> None:
         calm = setup.undisturbed
         assert (calm.name, calm.speeds, calm.quotas) == (setup.name, setup.speeds, setup.quotas)
         assert {lasting_factor(calm, 0, step) * burst_factor(calm, 0, step, 0) for step in range(200)} == {1}
+        assert {noise_factor(calm, 0, step, 0) for step in range(200)} == {1.0}
         assert calm.link(3) == 0.0

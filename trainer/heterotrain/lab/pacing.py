@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TextIO
 
-from heterotrain_core.lab.pace import burst_factor, lasting_factor, paced_seconds
+from heterotrain_core.lab.pace import burst_factor, lasting_factor, noise_factor, paced_seconds
 from heterotrain_core.lab.task import Task
 from heterotrain_core.lab.trace import Step, absent, read_trace
 
@@ -99,7 +99,9 @@ class Pacer:
 
     @property
     def _target(self) -> float:
-        return paced_seconds(self._task.setup, self._worker, self._samples, self._factor)
+        setup, worker = self._task.setup, self._worker
+        noise = noise_factor(setup, worker, self._step, self._task.seed)
+        return paced_seconds(setup, worker, self._samples, self._factor * noise)
 
     @property
     def _factor(self) -> int:
