@@ -145,8 +145,13 @@ class Meter:
                         self.seen.append((time.monotonic(), float(found[1])))
 
     def pieces(self, begin: float, end: float) -> list[float]:
-        """Samples/s of each 5 s; silence of the coordinator is spread over the time that it took."""
+        """Samples/s of each 5 s; silence of the coordinator is spread over the time that it took.
+
+        Silence throughout is no training.
+        """
         seen = [(at, samples) for at, samples in self.seen if begin - PIECE_SECONDS <= at <= end]
+        if not seen:
+            return [0.0]
         marks = [seen[0]]
         for at, samples in seen:
             if at - marks[-1][0] >= PIECE_SECONDS:
