@@ -91,6 +91,8 @@ class Guard:
     """When that was."""
     doubted_steps: int = 0
     """Fewest steps that a model rested on which predicted that; 0: not known."""
+    doubted_reach: float = 0.0
+    """How far shares grew by that plan; 0: none did."""
 
 
 class Verdict(NamedTuple):
@@ -155,6 +157,7 @@ def after_change(guard: Guard, settings: Settings, made: Made, now: float) -> Gu
             doubt=guard.doubt,
             doubted_at=guard.doubted_at,
             doubted_steps=guard.doubted_steps,
+            doubted_reach=guard.doubted_reach,
         )
     if not undoes(made, last):
         return replace(guard, made=made, over=0)
@@ -233,26 +236,32 @@ def verify(made: Made, after: Speed) -> Verification:
     )
 
 
-def doubted(guard: Guard, verified: Verification, now: float, steps: int = 0) -> Guard:
-    """After a verification: as doubtful as that was late, and at least half as much as before.
+def reach(before: Mapping[str, int], after: Mapping[str, int]) -> float:
+    """How far a plan goes beyond what has been measured: logarithm of the largest growth of any share."""
+    return max((math.log(share / before[name]) for name, share in after.items() if before.get(name)), default=0.0)
 
-    `steps`: fewest steps that a model rested on when it predicted.
-    """
+
+def doubted(guard: Guard, verified: Verification, now: float, made: Made) -> Guard:
+    """After a verification of `made`: as doubtful as that was late, and at least half as much as before."""
     late = verified.measured_seconds / verified.predicted_seconds - 1.0 if verified.predicted_seconds > 0 else 0.0
     new, old = min(late, MOST_DOUBT), doubt(guard, now) / 2
     if new < old:
         return replace(guard, doubt=old, doubted_at=now)
-    return replace(guard, doubt=max(new, 0.0), doubted_at=now, doubted_steps=steps)
+    far = reach(made.before, made.after)
+    return replace(guard, doubt=max(new, 0.0), doubted_at=now, doubted_steps=made.steps, doubted_reach=far)
 
 
-def doubt(guard: Guard, now: float, steps: int = 0) -> float:
-    """What is left of the doubt against models that rest on `steps` steps at least (0: not known).
+def doubt(guard: Guard, now: float, steps: int = 0, far: float = math.inf) -> float:
+    """What is left of the doubt against a plan that reaches `far`, from models of `steps` steps at least (0: unknown).
 
-    A prediction from few steps misses as their mean does: by less, as the square root of their number. Without this a
-    plan made from three steps in a bad moment would keep the next ones from being made from a hundred.
+    A prediction misses by how far it goes beyond what was measured, and from few steps as their mean does, by the
+    square root of their number. Without this a plan made from three steps in a bad moment, or one that doubled a share,
+    would keep small corrections from being made from a hundred.
     """
     left = guard.doubt * math.exp2((guard.doubted_at - now) / DOUBT_SECONDS)
-    return left * math.sqrt(guard.doubted_steps / steps) if 0 < guard.doubted_steps < steps else left
+    if 0 < guard.doubted_steps < steps:
+        left *= math.sqrt(guard.doubted_steps / steps)
+    return left * min(1.0, max(far, 0.0) / guard.doubted_reach) if guard.doubted_reach > 0 else left
 
 
 def is_as_predicted(made: Made, after: Speed, settings: Settings) -> bool:

@@ -135,7 +135,7 @@ def _check_change(state: State, seen: Observation, now: float) -> tuple[State, D
         return state, None
     verified = guards.verify(made, after)
     if not changed:
-        done = replace(done, guard=guards.doubted(done.guard, verified, now, made.steps))
+        done = replace(done, guard=guards.doubted(done.guard, verified, now, made))
     if guards.made_worse(made, after, state.settings):
         return _relent(done, seen, made, verified, now)
     if changed:

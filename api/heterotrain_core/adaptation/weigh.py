@@ -63,7 +63,7 @@ def weigh(state: State, seen: Observation, now: float) -> Weighed:
     present_seconds, predicted = plans.slowest(rooms, present) + overhead, plans.slowest(rooms, wanted) + overhead
     models = [t.model for n, t in tracks.items() if t.model is not None and n not in lost]
     fewest = min((m.steps for m in models), default=0)
-    limit = guards.band(settings, models, guards.doubt(state.guard, now, fewest))
+    limit = guards.band(settings, models, guards.doubt(state.guard, now, fewest, guards.reach(present, wanted)))
     found = [lost_words(name, tracks[name], now) for name in sorted(lost)] + steady(seen, tracks)
     signs = _signs(live, rooms, tracks, best, limit)
     found += _stragglers(live, rooms, tracks, best, signs)

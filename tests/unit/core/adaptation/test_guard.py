@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -19,6 +20,7 @@ from heterotrain_core.adaptation.guard import (
     doubted,
     judge,
     made_worse,
+    reach,
     undoes,
     verify,
 )
@@ -107,7 +109,8 @@ def test_what_has_long_been_within_the_band_must_exceed_more_of_it(steps: tuple[
 def test_predictions_that_did_not_come_true_widen_the_dead_band(measured: list[float], want: list[float]) -> None:
     guard, doubts = Guard(), []
     for seconds in measured:
-        guard = doubted(guard, verify(made((5, 5), (6, 4), 10), Speed(seconds, 100.0, 0.01)), 7.0)
+        change = made((5, 5), (6, 4), 10)
+        guard = doubted(guard, verify(change, Speed(seconds, 100.0, 0.01)), 7.0, change)
         doubts.append(guard.doubt)
 
     assert doubts == pytest.approx(want)
@@ -127,17 +130,38 @@ def test_predictions_that_did_not_come_true_widen_the_dead_band(measured: list[f
 def test_models_of_more_steps_than_the_one_that_was_wrong_are_doubted_less(
     predicted_from: int, rest_on: int, want: float
 ) -> None:
-    late = verify(made((5, 5), (6, 4), 10), Speed(1.4, 100.0, 0.01))
-    guard = after_change(doubted(Guard(), late, 7.0, predicted_from), SETTINGS, made((5, 5), (6, 4), 10), 8.0)
+    change = replace(made((5, 5), (6, 4), 10), steps=predicted_from)
+    guard = after_change(doubted(Guard(), verify(change, Speed(1.4, 100.0, 0.01)), 7.0, change), SETTINGS, change, 8.0)
 
     assert doubt(guard, 7.0, rest_on) == pytest.approx(want)
 
 
 def test_a_doubt_that_is_left_rests_on_the_steps_of_the_prediction_it_came_from() -> None:
-    late, in_time = (verify(made((5, 5), (6, 4), 10), Speed(s, 100.0, 0.01)) for s in (1.4, 1.0))
-    guard = doubted(doubted(Guard(), late, 7.0, 25), in_time, 7.0, 4)
+    change = replace(made((5, 5), (6, 4), 10), steps=25)
+    late, in_time = (verify(change, Speed(s, 100.0, 0.01)) for s in (1.4, 1.0))
+    guard = doubted(doubted(Guard(), late, 7.0, change), in_time, 7.0, replace(change, steps=4))
 
     assert doubt(guard, 7.0, 100) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "want"),
+    [
+        pytest.param((50, 50), (100, 25), 0.4, id="as far: a share doubles again"),
+        pytest.param((50, 50), (200, 25), 0.4, id="further: no more than it was"),
+        pytest.param((100, 100), (110, 90), 0.4 * math.log(1.1) / math.log(2), id="a tenth more"),
+        pytest.param((100, 100), (90, 80), 0.0, id="nobody computes more than has been measured"),
+        pytest.param((0, 100), (50, 50), 0.0, id="a new worker's share is no growth"),
+    ],
+)
+def test_a_plan_that_goes_less_far_than_the_one_that_was_wrong_is_doubted_less(
+    before: tuple[int, int], after: tuple[int, int], want: float
+) -> None:
+    change = made((50, 50), (100, 25), 10)
+    guard = doubted(Guard(), verify(change, Speed(1.4, 100.0, 0.01)), 7.0, change)
+
+    names = {name: dict(zip("ab", shares, strict=True)) for name, shares in (("before", before), ("after", after))}
+    assert doubt(guard, 7.0, far=reach(**names)) == pytest.approx(want)
 
 
 @pytest.mark.parametrize(
@@ -149,8 +173,8 @@ def test_a_doubt_that_is_left_rests_on_the_steps_of_the_prediction_it_came_from(
     ],
 )
 def test_doubt_goes_with_time_when_no_change_comes_that_could_prove_it_wrong(later: float, want: float) -> None:
-    late = verify(made((5, 5), (6, 4), 10), Speed(9.0, 100.0, 0.01))
-    guard = after_change(doubted(Guard(), late, 7.0), SETTINGS, made((5, 5), (6, 4), 10), 8.0)
+    change = made((5, 5), (6, 4), 10)
+    guard = after_change(doubted(Guard(), verify(change, Speed(9.0, 100.0, 0.01)), 7.0, change), SETTINGS, change, 8.0)
 
     assert doubt(guard, 7.0 + later) == pytest.approx(want)
 
