@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -168,7 +169,9 @@ class FakeWorker:
         await reader
 
     async def say(self, **body: Any) -> None:
-        await self.call.write(session_pb2.WorkerMessage(**body))
+        """Lost if the session has ended: what the coordinator said before that is still to be read."""
+        with contextlib.suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):
+            await self.call.write(session_pb2.WorkerMessage(**body))
 
     async def _read(self) -> None:
         async for message in self.call:

@@ -10,7 +10,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Final, TypeAlias
 
@@ -41,6 +41,7 @@ _QUEUES: Final = {
 
 Answer: TypeAlias = Callable[[pb.Welcome, pb.PlanProposal], pb.PlanAnswer]
 Call: TypeAlias = "grpc.aio.StreamStreamCall[pb.WorkerMessage, pb.CoordinatorMessage]"
+Messages: TypeAlias = AsyncIterator[pb.CoordinatorMessage]
 
 
 class SessionStream:
@@ -141,14 +142,14 @@ class SessionStream:
 
     async def _converse(self, channel: grpc.aio.Channel) -> PeerLostError:
         """The whole session; returns why it ended."""
-        call, first = await self._open_call(channel)
+        call, messages, first = await self._open_call(channel)
         if not first.HasField("welcome"):
             return _dismissal(first) or PeerLostError("the coordinator did not welcome this worker")
         self._again = first.welcome.recovers or first.welcome.rejoins
         self._deliver("welcome", first)
         writer = asyncio.create_task(self._write(call, first.welcome.heartbeat_seconds))
         try:
-            while isinstance(message := await call.read(), pb.CoordinatorMessage):
+            async for message in messages:
                 reason = _dismissal(message)
                 if reason is not None:
                     return reason
@@ -157,14 +158,16 @@ class SessionStream:
             writer.cancel()
         return PeerLostError("the coordinator ended the session", again=self._again)
 
-    async def _open_call(self, channel: grpc.aio.Channel) -> tuple[Call, pb.CoordinatorMessage]:
+    async def _open_call(self, channel: grpc.aio.Channel) -> tuple[Call, Messages, pb.CoordinatorMessage]:
         stub = SessionStub(channel)
         deadline = time.monotonic() + self._join_seconds
         while True:
             call: Call = stub.Open()
-            first = await _first_message(call, self._join)
+            # Not `call.read`: once a message could not be sent any more, it gives none of those that have arrived.
+            messages: Messages = aiter(call)
+            first = await _first_message(call, messages, self._join)
             if isinstance(first, pb.CoordinatorMessage):
-                return call, first
+                return call, messages, first
             if _is_fatal(first) or time.monotonic() > deadline:
                 raise first
             await asyncio.sleep(RETRY_SECONDS)
@@ -205,17 +208,14 @@ class SessionStream:
             self._changed.notify_all()
 
 
-async def _first_message(call: Call, join: pb.Join) -> pb.CoordinatorMessage | grpc.aio.AioRpcError:
+async def _first_message(call: Call, messages: Messages, join: pb.Join) -> pb.CoordinatorMessage | grpc.aio.AioRpcError:
     """The answer to `join`, or why there is none."""
-    try:
-        await call.write(pb.WorkerMessage(join=join))
-        first = await call.read()
-    except grpc.aio.AioRpcError as error:
-        return error
-    except asyncio.InvalidStateError:  # it ended while it was written to
-        first = grpc.aio.EOF
-    if isinstance(first, pb.CoordinatorMessage):
-        return first
+    with suppress(StopAsyncIteration, asyncio.InvalidStateError):  # it ended, perhaps while it was written to
+        try:
+            await call.write(pb.WorkerMessage(join=join))
+            return await anext(messages)
+        except grpc.aio.AioRpcError as error:
+            return error
     none = grpc.aio.Metadata()
     return grpc.aio.AioRpcError(await call.code(), none, none, details=await call.details())
 

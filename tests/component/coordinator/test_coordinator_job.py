@@ -393,3 +393,26 @@ async def test_stop_before_training_ends_the_job_at_once(tmp_path: Path) -> None
             await asyncio.wait(scripts, timeout=10)
             assert worker.dismissal == session_pb2.Dismissal(reason="wrong file", fault=False)
     assert (outcome.phase, outcome.message) == (Phase.STOPPED, "wrong file, before training began")
+
+
+async def test_a_worker_that_speaks_as_its_session_ends_still_hears_why(tmp_path: Path) -> None:
+    over = asyncio.Event()
+
+    class Late(FakeWorker):
+        async def say(self, **body: Any) -> None:
+            if "manifest" in body:
+                await over.wait()
+            await super().say(**body)
+
+    async with running_job(tmp_path, FOUR) as job:
+        worker = Late(job, "gpu-0")
+        async with working([worker]) as scripts:
+            await until(job, lambda s: s.workers[0].phase == control_pb2.WORKER_PHASE_JOINED)
+            watch = job.control().Watch(control_pb2.WatchRequest(), timeout=20.0)
+            stop = control_pb2.CommandRequest(stop=control_pb2.Stop(reason="wrong file"))
+            assert (await job.control().Command(stop, timeout=10.0)).accepted
+            async for _ in watch:
+                pass  # it ends with the job
+            over.set()
+            await asyncio.wait(scripts, timeout=10)
+            assert worker.dismissal == session_pb2.Dismissal(reason="wrong file", fault=False)
