@@ -89,10 +89,8 @@ class Guard:
     """How much longer than predicted rounds took of late, relative: a gain within it is not believed."""
     doubted_at: float = 0.0
     """When that was."""
-    doubted_steps: int = 0
-    """Fewest steps that a model rested on which predicted that; 0: not known."""
-    doubted_reach: float = 0.0
-    """How far shares grew by that plan; 0: none did."""
+    missed: Made | None = None
+    """The change whose prediction missed by that."""
 
 
 class Verdict(NamedTuple):
@@ -150,15 +148,7 @@ def after_change(guard: Guard, settings: Settings, made: Made, now: float) -> Gu
     """Remember an agreed change; after one that undoes the last, half steps and twice the windows."""
     last = guard.made
     if last is None or is_calm(guard, settings, made.effective_round):
-        return Guard(
-            made=made,
-            frozen_until=guard.frozen_until,
-            frozen_why=guard.frozen_why,
-            doubt=guard.doubt,
-            doubted_at=guard.doubted_at,
-            doubted_steps=guard.doubted_steps,
-            doubted_reach=guard.doubted_reach,
-        )
+        return replace(guard, made=made, over=0, part=1.0, widen=1, reversals=0)
     if not undoes(made, last):
         return replace(guard, made=made, over=0)
     reversals = guard.reversals + 1
@@ -238,7 +228,8 @@ def verify(made: Made, after: Speed) -> Verification:
 
 def reach(before: Mapping[str, int], after: Mapping[str, int]) -> float:
     """How far a plan goes beyond what has been measured: logarithm of the largest growth of any share."""
-    return max((math.log(share / before[name]) for name, share in after.items() if before.get(name)), default=0.0)
+    times = (share / before[name] for name, share in after.items() if before.get(name))
+    return math.log(max(1.0, max(times, default=1.0)))
 
 
 def doubted(guard: Guard, verified: Verification, now: float, made: Made) -> Guard:
@@ -247,8 +238,7 @@ def doubted(guard: Guard, verified: Verification, now: float, made: Made) -> Gua
     new, old = min(late, MOST_DOUBT), doubt(guard, now) / 2
     if new < old:
         return replace(guard, doubt=old, doubted_at=now)
-    far = reach(made.before, made.after)
-    return replace(guard, doubt=max(new, 0.0), doubted_at=now, doubted_steps=made.steps, doubted_reach=far)
+    return replace(guard, doubt=max(new, 0.0), doubted_at=now, missed=made)
 
 
 def doubt(guard: Guard, now: float, steps: int = 0, far: float = math.inf) -> float:
@@ -259,9 +249,13 @@ def doubt(guard: Guard, now: float, steps: int = 0, far: float = math.inf) -> fl
     would keep small corrections from being made from a hundred.
     """
     left = guard.doubt * math.exp2((guard.doubted_at - now) / DOUBT_SECONDS)
-    if 0 < guard.doubted_steps < steps:
-        left *= math.sqrt(guard.doubted_steps / steps)
-    return left * min(1.0, max(far, 0.0) / guard.doubted_reach) if guard.doubted_reach > 0 else left
+    missed = guard.missed
+    if missed is None:
+        return left
+    if 0 < missed.steps < steps:
+        left *= math.sqrt(missed.steps / steps)
+    grown = reach(missed.before, missed.after)
+    return left * min(1.0, far / grown) if grown > 0 else left
 
 
 def is_as_predicted(made: Made, after: Speed, settings: Settings) -> bool:

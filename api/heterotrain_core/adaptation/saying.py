@@ -71,7 +71,7 @@ def propose(
         held=action is Action.PROPOSE and any(row.limit == TRUST for row in weighed.rows),
         # Only what was chosen by its prediction is held against it.
         verified=action not in {Action.PROPOSE, Action.SPLIT},
-        steps=min((track.model.steps for track in state.tracks.values() if track.model is not None), default=0),
+        steps=weighed.steps,
     )
     proposal = Proposal(generation, shares, why, synchronization, micro_batches or {})
     return replace(state, pending=pending), replace(said(action, why, seen, weighed, now), proposal=proposal)

@@ -33,6 +33,8 @@ class Weighed:
     unknown: tuple[str, ...]
     """Live workers without a model."""
     lost: frozenset[str]
+    steps: int
+    """Of the model that rests on the fewest; 0: there is none."""
     band: float
     gain: float
     present_seconds: float
@@ -75,6 +77,7 @@ def weigh(state: State, seen: Observation, now: float) -> Weighed:
         found=tuple(found),
         unknown=tuple(room.name for room in rooms if not room.known),
         lost=lost,
+        steps=fewest,
         band=limit,
         gain=present_seconds / predicted - 1.0 if predicted > 0 else 0.0,
         present_seconds=present_seconds,

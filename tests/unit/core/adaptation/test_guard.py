@@ -152,6 +152,8 @@ def test_a_doubt_that_is_left_rests_on_the_steps_of_the_prediction_it_came_from(
         pytest.param((100, 100), (110, 90), 0.4 * math.log(1.1) / math.log(2), id="a tenth more"),
         pytest.param((100, 100), (90, 80), 0.0, id="nobody computes more than has been measured"),
         pytest.param((0, 100), (50, 50), 0.0, id="a new worker's share is no growth"),
+        pytest.param((50, 50), (0, 50), 0.0, id="a share of 0"),
+        pytest.param((0, 0), (50, 50), 0.0, id="nobody had a share"),
     ],
 )
 def test_a_plan_that_goes_less_far_than_the_one_that_was_wrong_is_doubted_less(
@@ -160,8 +162,8 @@ def test_a_plan_that_goes_less_far_than_the_one_that_was_wrong_is_doubted_less(
     change = made((50, 50), (100, 25), 10)
     guard = doubted(Guard(), verify(change, Speed(1.4, 100.0, 0.01)), 7.0, change)
 
-    names = {name: dict(zip("ab", shares, strict=True)) for name, shares in (("before", before), ("after", after))}
-    assert doubt(guard, 7.0, far=reach(**names)) == pytest.approx(want)
+    following = made(before, after, 20)
+    assert doubt(guard, 7.0, far=reach(following.before, following.after)) == pytest.approx(want)
 
 
 @pytest.mark.parametrize(
