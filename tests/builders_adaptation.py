@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,8 @@ from heterotrain_core.synchronization import BSP, Delay, Synchronization
 from heterotrain_core.telemetry import StepRecord
 from heterotrain_core.types import Bounds
 
+import inspect
+def ENDED(x): return () if "ended" not in StepRecord.__dataclass_fields__ else (1.0+x,)
 Pace = Callable[[int], float]
 """Seconds per sample in a round."""
 
@@ -54,6 +57,9 @@ class Simulation:
     settings: Settings
     workers: list[SimulatedWorker]
     noise: float = 0.0
+    weather: float = 0.0
+    """Standard deviation of what makes all workers slower or faster at once, relative; half of it is left after a second.
+    """
     spikes: float = 0.0
     """Part of the steps that take four times as long."""
     overhead: float = 0.01
@@ -63,6 +69,8 @@ class Simulation:
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
+        self.mood = 0.0
+        """Of all workers in this round: logarithm of how many times as long they take."""
         self.state = State(self.settings)
         self.now, self.version, self.generation, self.effective = 0.0, 0, 1, 0
         self.planned = {w.name: w.share for w in self.workers}
@@ -91,6 +99,7 @@ class Simulation:
             for worker in self.workers:
                 worker.share = self.planned[worker.name] if worker.live else 0
         live = [w for w in self.workers if w.live]
+        self._change_weather()
         times = [self._compute(w) for w in live]
         lasted = self._lasts([t + w.receive for t, w in zip(times, live, strict=True)]) + self.overhead
         for worker, compute in zip(live, times, strict=True):
@@ -114,13 +123,19 @@ class Simulation:
         worker.done += 1
         waited = worker.behind - compute
         timings = Timings(compute=compute, pull=waited, step=worker.behind, receive=worker.receive, cpu=worker.cpu)
-        worker.records.append(StepRecord(worker.done, worker.share, timings))
+        worker.records.append(StepRecord(worker.done, worker.share, timings, *ENDED(self.now+lasted)))
         worker.behind = 0.0
+
+    def _change_weather(self) -> None:
+        if self.weather:
+            left = 0.5 ** (self.round_seconds[-1] if self.round_seconds else 60.0)
+            self.mood = left * self.mood + self.random.gauss(0.0, self.weather) * math.sqrt(1 - left**2)
 
     def _compute(self, worker: SimulatedWorker) -> float:
         factor = max(0.2, self.random.gauss(1.0, self.noise)) if self.noise else 1.0
         if self.spikes and self.random.random() < self.spikes:
             factor *= 4
+        factor *= math.exp(self.mood)
         return (worker.fixed + worker.pace(self.version) * worker.share) * factor
 
     def observation(self) -> Observation:

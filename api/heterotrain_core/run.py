@@ -251,7 +251,7 @@ class TrainingRun:
     def _done(self, member: Member, event: ev.Done, now: float) -> Effects:
         parts = self._parts
         effects = parts.running().done(member.ordinal, event, now)
-        member.telemetry.add(event.samples, event.timings, refused=event.refusal is not None)
+        member.telemetry.add(event.samples, event.timings, now, refused=event.refusal is not None)
         parts.totals.moved(event.samples, event.traffic)
         parts.plans.held(member.name, event.memory)
         if event.refusal is not None:

@@ -31,6 +31,8 @@ class StepRecord:
     """Counts the worker's iterations from 1: rises by 1, and tells new records from those seen before."""
     samples: int
     timings: Timings
+    ended: float = 0.0
+    """When the coordinator had it, seconds on its own clock; 0: not known. Tells whose iterations ran side by side."""
 
 
 class WorkerTelemetry:
@@ -47,12 +49,12 @@ class WorkerTelemetry:
         """The last iterations, oldest first."""
         return tuple(self._recent)
 
-    def add(self, samples: int, timings: Timings, *, refused: bool) -> None:
+    def add(self, samples: int, timings: Timings, now: float, *, refused: bool) -> None:
         """An iteration is over."""
         self.rounds += 1
         self.samples += samples
         self.refused += refused
-        self._recent.append(StepRecord(self.rounds, samples, timings))
+        self._recent.append(StepRecord(self.rounds, samples, timings, now))
 
     def own_speed(self) -> float:
         """Median of samples over compute seconds; 0 until known."""

@@ -122,6 +122,7 @@ class StepRecord(_message.Message):
     RECEIVE_SECONDS_FIELD_NUMBER: _builtins.int
     OTHER_SECONDS_FIELD_NUMBER: _builtins.int
     CPU_SECONDS_FIELD_NUMBER: _builtins.int
+    ENDED_SECONDS_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Counts the worker's iterations from 1."""
     samples: _builtins.int
@@ -134,6 +135,8 @@ class StepRecord(_message.Message):
     receive_seconds: _builtins.float
     other_seconds: _builtins.float
     cpu_seconds: _builtins.float
+    ended_seconds: _builtins.float
+    """When the coordinator had it, on its own clock; 0: not known. Only differences mean anything."""
     def __init__(
         self,
         *,
@@ -147,10 +150,11 @@ class StepRecord(_message.Message):
         receive_seconds: _builtins.float = ...,
         other_seconds: _builtins.float = ...,
         cpu_seconds: _builtins.float = ...,
+        ended_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "cpu_seconds", b"cpu_seconds", "data_seconds", b"data_seconds", "other_seconds", b"other_seconds", "pull_seconds", b"pull_seconds", "push_seconds", b"push_seconds", "receive_seconds", b"receive_seconds", "samples", b"samples", "sequence", b"sequence", "step_seconds", b"step_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "cpu_seconds", b"cpu_seconds", "data_seconds", b"data_seconds", "ended_seconds", b"ended_seconds", "other_seconds", b"other_seconds", "pull_seconds", b"pull_seconds", "push_seconds", b"push_seconds", "receive_seconds", b"receive_seconds", "samples", b"samples", "sequence", b"sequence", "step_seconds", b"step_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -137,6 +137,7 @@ def _record(record: control_pb2.StepRecord, *, on_cpu: bool) -> StepRecord:
             other=record.other_seconds,
             cpu=record.cpu_seconds if on_cpu else 0.0,
         ),
+        record.ended_seconds,
     )
 
 

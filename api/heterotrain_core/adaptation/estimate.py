@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median, pstdev
 from typing import Final
 
@@ -51,6 +51,8 @@ class Point:
     """From the end of one iteration to that of the next, waits included."""
     cpu: float = 0.0
     """Processor time of the computing; 0: not known."""
+    ended: float = 0.0
+    """When the coordinator had it, on its own clock; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,11 @@ class SpeedModel:
     def seconds(self, samples: float) -> float:
         """Time for a share, without what is beside computing."""
         return self.curve.seconds(samples) if self.knots else self.fixed + self.per_sample * samples
+
+    def times(self, factor: float) -> SpeedModel:
+        """The model of a worker that takes `factor` times as long for everything."""
+        knots = tuple((size, seconds * factor) for size, seconds in self.knots)
+        return replace(self, fixed=self.fixed * factor, per_sample=self.per_sample * factor, knots=knots)
 
 
 def fit(

@@ -187,6 +187,24 @@ class Speed(NamedTuple):
     """Standard error, relative."""
 
 
+def fair(after: Speed, made: Made, tracks: Mapping[str, Track]) -> Speed:
+    """What rounds would have come to if the machines were as fast as before the change.
+
+    A change of pace that every worker shows is not the plan's: it shows no more in those that have less to do now.
+    """
+    by = [by for name in made.paces if (by := _changed_pace(made, name, tracks)) is not None]
+    factor = max(1.0, min(by, default=1.0)) * min(1.0, max(by, default=1.0))
+    return after._replace(seconds=after.seconds / factor, samples_per_second=after.samples_per_second * factor)
+
+
+def _changed_pace(made: Made, name: str, tracks: Mapping[str, Track]) -> float | None:
+    """Seconds per sample since a change over those before; `None`: not known."""
+    track, mark = tracks.get(name), -1 if made.marks is None else made.marks.get(name, -1)
+    points = steps_with(track.points, made.after.get(name, 0), mark) if track is not None else []
+    before = made.paces[name]
+    return median([p.busy / p.samples for p in points]) / before if points and before > 0 else None
+
+
 def measured(
     workers: Sequence[WorkerSeen], tracks: Mapping[str, Track], marks: Mapping[str, int] | None, least: int
 ) -> Speed | None:

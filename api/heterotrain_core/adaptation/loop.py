@@ -133,10 +133,10 @@ def _check_change(state: State, seen: Observation, now: float) -> tuple[State, D
     after = first if goes_on else guards.measured(live, state.tracks, made.marks, least)
     if after is None:
         return state, None
-    verified = guards.verify(made, after)
+    verified, fair = guards.verify(made, after), guards.fair(after, made, state.tracks)
     if not changed:
-        done = replace(done, guard=guards.doubted(done.guard, verified, now, made))
-    if guards.made_worse(made, after, state.settings):
+        done = replace(done, guard=guards.doubted(done.guard, guards.verify(made, fair), now, made))
+    if guards.made_worse(made, fair, state.settings):
         return _relent(done, seen, made, verified, now)
     if changed:
         return done, None
@@ -155,7 +155,8 @@ def _may_go_on(state: State, made: Made, first: Speed) -> bool:
     Not while the shares went to and fro lately: going on is what would carry them too far.
     """
     calm = state.guard.part >= 1.0 and not state.guard.reversals
-    return made.held and calm and guards.is_as_predicted(made, first, state.settings)
+    fair = guards.fair(first, made, state.tracks)
+    return made.held and calm and guards.is_as_predicted(made, fair, state.settings)
 
 
 def _relent(state: State, seen: Observation, made: Made, verified: Verification, now: float) -> tuple[State, Decision]:

@@ -13,6 +13,7 @@ from heterotrain_core.adaptation.detect import change_words
 from heterotrain_core.adaptation.escalate import Ladder
 from heterotrain_core.adaptation.estimate import TRUSTED
 from heterotrain_core.adaptation.guard import Guard, Made
+from heterotrain_core.adaptation.together import shared
 from heterotrain_core.adaptation.track import LARGEST_DRIFT, Change, Track, follow, forget, steps_with
 from heterotrain_core.adaptation.values import Answer, Found, Observation, Settings
 
@@ -83,9 +84,11 @@ def take_in(state: State, seen: Observation, now: float) -> tuple[State, bool]:
     tracks: dict[str, Track] = {}
     found: list[Found] = []
     causes: list[Found] = []
+    common = shared(state.tracks, seen.workers)
     for worker in seen.workers:
         if worker.live:
-            track, changes = follow(state.tracks.get(worker.name, Track()), worker.name, worker.records, now)
+            name, known = worker.name, state.tracks.get(worker.name, Track())
+            track, changes = follow(known, name, worker.records, now, common.get(name, {}))
             tracks[worker.name] = track
             for change in changes:
                 found.append(change_words(change, worker.node))

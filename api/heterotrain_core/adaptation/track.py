@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from heterotrain_core.adaptation.estimate import KEPT, SPREAD, TRUSTED, Point, SpeedModel, fit, is_near, means
@@ -103,8 +104,18 @@ class Track:
         return max(self.sizes, default=0)
 
 
-def follow(track: Track, worker: str, records: Sequence[StepRecord], now: float) -> tuple[Track, list[Change]]:
-    """Take in what is new in `records`; returns the changes of speed that show in it."""
+def follow(
+    track: Track,
+    worker: str,
+    records: Sequence[StepRecord],
+    now: float,
+    shared: Mapping[int, float] = MappingProxyType({}),
+) -> tuple[Track, list[Change]]:
+    """Take in what is new in `records`; returns the changes of speed that show in it.
+
+    `shared`: by sequence, the logarithm of what all other workers' steps of the same time deviate by: no change of this
+    one.
+    """
     changes: list[Change] = []
     if records and records[-1].sequence < track.seen:
         track = Track(prior=track.prior, first_speed=track.first_speed, news_at=now)  # it counts anew: started again
@@ -120,7 +131,7 @@ def follow(track: Track, worker: str, records: Sequence[StepRecord], now: float)
         track = replace(track, sizes=track.sizes | {point.samples}, news_at=now, bad=0)
         if record.sequence <= COLD_STEPS or not known:
             continue
-        track, change = _take(track, worker, point)
+        track, change = _take(track, worker, point, shared.get(record.sequence, 0.0))
         changes += change
     return (_refit(track) if _is_stale(track) else track), changes
 
@@ -133,10 +144,11 @@ def point_of(record: StepRecord) -> Point | None:
     times = (busy, t.push, beside, t.step)
     if record.samples < 1 or t.compute <= 0 or not all(math.isfinite(x) and x >= 0 for x in times):
         return None
-    return Point(record.sequence, record.samples, busy, beside, t.step, t.cpu if math.isfinite(t.cpu) else 0.0)
+    cpu = t.cpu if math.isfinite(t.cpu) else 0.0
+    return Point(record.sequence, record.samples, busy, beside, t.step, cpu, record.ended)
 
 
-def _take(track: Track, worker: str, point: Point) -> tuple[Track, list[Change]]:
+def _take(track: Track, worker: str, point: Point, shared: float) -> tuple[Track, list[Change]]:
     points = (*track.points, point)
     before, lately = points[-2 * TRUSTED : -TRUSTED], points[-TRUSTED:]
     if len(before) == TRUSTED and _sizes(lately) == {point.samples} and point.samples not in _sizes(before):
@@ -148,7 +160,7 @@ def _take(track: Track, worker: str, point: Point) -> tuple[Track, list[Change]]
         return track, []
     drift, threshold = _allowance(model.noise)
     cap = drift + threshold / 2
-    expected = model.seconds(point.samples)
+    expected = _expected(model.seconds(point.samples), point.busy, shared)
     slow = track.slow.add(min(1.0 - expected / point.busy, cap) - drift)
     fast = track.fast.add(min(1.0 - point.busy / expected, cap) - drift)
     track = replace(track, slow=slow, fast=fast)
@@ -163,6 +175,12 @@ def _take(track: Track, worker: str, point: Point) -> tuple[Track, list[Change]]
         return _refit(changed), [Change(worker, factor, len(fresh), point.samples, cores, work)]
     changed = replace(changed, points=fresh, model=None, remembered=_at_new_speed(track.remembered, fresh, factor))
     return _refit(changed), [Change(worker, factor, len(fresh), 0, cores, work)]
+
+
+def _expected(seconds: float, measured: float, shared: float) -> float:
+    """What was to be expected of a step whose deviation is `shared` by all others, at most up to what was measured."""
+    off = math.log(measured / seconds)
+    return seconds * math.exp(max(0.0, min(off, shared)) if off > 0 else min(0.0, max(off, shared)))
 
 
 def _allowance(noise: float) -> tuple[float, float]:

@@ -14,6 +14,7 @@ from heterotrain_core.adaptation.detect import is_lost, lost_words, steady, stra
 from heterotrain_core.adaptation.escalate import Signs
 from heterotrain_core.adaptation.plan import Room
 from heterotrain_core.adaptation.state import State
+from heterotrain_core.adaptation.together import aligned
 from heterotrain_core.adaptation.track import Track, steps_with
 from heterotrain_core.adaptation.values import Finding, Found, Observation, WorkerPlan, WorkerSeen
 
@@ -47,7 +48,7 @@ class Weighed:
 
 def weigh(state: State, seen: Observation, now: float) -> Weighed:
     """Weigh the shares of the newest plan against those of the least step time."""
-    settings, tracks = state.settings, state.tracks
+    settings, tracks = state.settings, aligned(state.tracks)
     live = [w for w in seen.workers if w.live]
     newest = max((t.news_at for t in tracks.values() if t.news_at is not None), default=None)
     lost = frozenset(w.name for w in live if is_lost(tracks.get(w.name), settings, now, newest))

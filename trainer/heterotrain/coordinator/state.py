@@ -128,4 +128,5 @@ def _step_record(record: StepRecord) -> control_pb2.StepRecord:
         receive_seconds=times.receive,
         other_seconds=times.other,
         cpu_seconds=times.cpu,
+        ended_seconds=record.ended,
     )
