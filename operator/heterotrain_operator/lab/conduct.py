@@ -26,6 +26,9 @@ def conduct(
 ) -> Result:
     """Measure everything; each seed is a pass: the speeds, then every variant once, beginning with another one.
 
+    At level 3 the speeds are measured between all runs, and a run's ideal is the mean of those around it: a machine
+    that others share is faster in one minute and slower in the next. Paced speeds do not change.
+
     `name`: of the control groups, unique on this machine. A run that fails is in the result. Raises `NoQuotasError`,
     and `RunFailedError` if the speeds cannot be measured.
     """
@@ -35,11 +38,12 @@ def conduct(
     with quotas as groups:
         lab = replace(lab, groups=groups)
         for seed in range(seeds):
-            say(f"seed {seed}: speeds without communication")
-            speeds.append(measure_speeds(lab, seed, single=seed == 0 and lab.seconds >= SINGLE_SECONDS))
-            say(f"seed {seed}: {' + '.join(f'{v:,.1f}' for v in speeds[-1].together)} samples/s")
-            for variant in rotated(variants, seed):
+            speeds.append(_speeds(lab, seed, 0, say))
+            for place, variant in enumerate(rotated(variants, seed), start=1):
                 run = _measure(lab, variant, seed, speeds[-1])
+                if lab.level == 3:
+                    speeds.append(_speeds(lab, seed, place, say))
+                    run = between(run, *speeds[-2:])
                 say(f"seed {seed}: {_gist(run)}")
                 runs.append(run)
     order = [variant.name for variant in variants]
@@ -71,6 +75,22 @@ def write(result: Result, folder: Path) -> dict[str, object]:
     table = ["```", *lines(told), "```", "", *(f"![{name}]({name})" for name in pictures)]
     (folder / REPORT_FILE).write_text("\n".join([f"# {result.setup.name}, level {result.level}", "", *table, ""]))
     return told
+
+
+def between(run: RunFigures | Failed, before: Speeds, after: Speeds) -> RunFigures | Failed:
+    """A run with the ideal of the machine as it was around it; `run` has that of before."""
+    if isinstance(run, Failed):
+        return run
+    moved = sum(after.together) / sum(before.together)
+    return replace(run, ideal_samples_per_second=run.ideal_samples_per_second * (1 + moved) / 2)
+
+
+def _speeds(lab: Lab, seed: int, place: int, say: Callable[[str], None]) -> Speeds:
+    say(f"seed {seed}: speeds without communication")
+    single = seed == place == 0 and lab.seconds >= SINGLE_SECONDS
+    speeds = measure_speeds(lab, seed, place, single=single)
+    say(f"seed {seed}: {' + '.join(f'{v:,.1f}' for v in speeds.together)} samples/s")
+    return speeds
 
 
 def _measure(lab: Lab, variant: Variant, seed: int, speeds: Speeds) -> RunFigures | Failed:

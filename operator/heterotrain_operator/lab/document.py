@@ -25,7 +25,7 @@ class RunFigures:
     samples_per_second: float
     """In the measured window."""
     ideal_samples_per_second: float
-    """Of this run: as measured before it, less what its disturbances took."""
+    """Of this run: as measured before it, at level 3 around it, less what its disturbances took."""
     ideal_within_samples_per_second: float | None = None
     """Level 3: of its quotas, at the processor time that samples took in its window."""
     with_start_samples_per_second: float
@@ -96,13 +96,13 @@ class Result:
     quotas: Sequence[float]
     """Level 3: cores, by worker."""
     speeds: Sequence[Speeds]
-    """A pass each."""
+    """As they were measured: in each pass before its runs, at level 3 after each of them too."""
     best_share_of_ideal: float
     runs: Sequence[RunFigures | Failed] = field(default_factory=tuple)
 
     @property
     def ideal(self) -> float:
-        """Median over the passes of the sum of the speeds of all workers running at once."""
+        """Median over the measurements of the sum of the speeds of all workers running at once."""
         return median(sum(speeds.together) for speeds in self.speeds)
 
     @property

@@ -82,10 +82,13 @@ class Lab:
         return self.setup.speeds if self.level == 2 else self.quotas
 
 
-def measure_speeds(lab: Lab, seed: int, *, single: bool) -> Speeds:
-    """The workers' speeds without communication: all at once, then each while the others stand still if asked for."""
+def measure_speeds(lab: Lab, seed: int, place: int, *, single: bool) -> Speeds:
+    """The workers' speeds without communication: all at once, then each while the others stand still if asked for.
+
+    `place`: runs that were before it in its pass.
+    """
     everybody = range(lab.num_workers)
-    task = _task(lab, Kind.SOLO, f"speeds-{seed}", proportional_shares(lab.batch, lab.nominal()), seed)
+    task = _task(lab, Kind.SOLO, f"speeds-{seed}-{place}", proportional_shares(lab.batch, lab.nominal()), seed)
     with running([_program(lab, task, worker, {}) for worker in everybody]) as workers:
         _await_first_steps(lab, task, workers)
         windows = [_pass_window(task, workers, everybody, SPEED_WARM_UP_SECONDS, min(lab.seconds, SPEED_SECONDS))]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from heterotrain_core.lab.setups import SETUPS
-from heterotrain_operator.lab.conduct import write
+from heterotrain_operator.lab.conduct import between, write
 from heterotrain_operator.lab.document import Check, Failed, Result, RunFigures, Speeds, acceptance, document, lines
 from heterotrain_operator.lab.figures import PlanFigures
 
@@ -65,6 +65,18 @@ def test_at_level_3_each_run_has_an_ideal_of_its_own_window_beside_the_measured_
     assert [seed["share_of_ideal_within"] for seed in told["runs"][0]["seeds"]] == [1.0, 0.9, 0.75]
     assert "90.0%     90.0%" in lines(told)[5]
     assert "90.0%         -" in lines(document(result(run("asp", 900.0))))[5]
+
+
+@pytest.mark.parametrize(
+    ("measured", "want"),
+    [
+        pytest.param(run("asp", 900.0), run("asp", 900.0).ideal_samples_per_second * 0.9, id="a fifth slower after it"),
+        pytest.param(Failed(name="asp", seed=0, error="it ended"), None, id="a run that failed has none"),
+    ],
+)
+def test_the_ideal_of_a_run_is_that_of_the_machine_around_it(measured: RunFigures | Failed, want: float | None) -> None:
+    told = between(measured, Speeds(together=(400.0, 100.0)), Speeds(together=(300.0, 100.0)))
+    assert (told.ideal_samples_per_second if isinstance(told, RunFigures) else None) == want
 
 
 def test_a_failed_run_is_told_as_such() -> None:
