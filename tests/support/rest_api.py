@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from threading import Thread
-from typing import Any, Final, Self
+from typing import IO, Any, Final, Self
 
 import httpx
 
@@ -30,9 +30,24 @@ def forwarded(namespace: str, target: str, port: int) -> Iterator[str]:
             found = re.search(r"127\.0\.0\.1:(\d+)", line)
             if found is None:
                 raise AssertionError(f"{' '.join(command)}: {line}")
-            yield f"http://127.0.0.1:{found[1]}"
+            with _read_to_its_end(process.stdout, process.terminate):
+                yield f"http://127.0.0.1:{found[1]}"
         finally:
             process.terminate()
+
+
+@contextmanager
+def _read_to_its_end(told: IO[str], end: Callable[[], None]) -> Iterator[None]:
+    """Reads on until `end` has had an effect: kubectl says a line for each connection, and stands still once a pipe is
+    full of them (after half an hour of one a second).
+    """
+    reader = Thread(target=told.read, daemon=True)
+    reader.start()
+    try:
+        yield
+    finally:
+        end()
+        reader.join()
 
 
 def account_token(namespace: Namespace, name: str) -> str:
