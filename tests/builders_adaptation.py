@@ -15,8 +15,6 @@ from heterotrain_core.synchronization import BSP, Delay, Synchronization
 from heterotrain_core.telemetry import StepRecord
 from heterotrain_core.types import Bounds
 
-import inspect
-def ENDED(x): return () if "ended" not in StepRecord.__dataclass_fields__ else (1.0+x,)
 Pace = Callable[[int], float]
 """Seconds per sample in a round."""
 
@@ -123,7 +121,7 @@ class Simulation:
         worker.done += 1
         waited = worker.behind - compute
         timings = Timings(compute=compute, pull=waited, step=worker.behind, receive=worker.receive, cpu=worker.cpu)
-        worker.records.append(StepRecord(worker.done, worker.share, timings, *ENDED(self.now+lasted)))
+        worker.records.append(StepRecord(worker.done, worker.share, timings, 1.0 + self.now + lasted, waited))
         worker.behind = 0.0
 
     def _change_weather(self) -> None:

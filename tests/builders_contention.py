@@ -54,7 +54,8 @@ class Contended(Simulation):
         lasted = max(times) + overhead
         for worker, compute in zip(self.workers, times, strict=True):
             worker.done += 1
-            worker.records.append(StepRecord(worker.done, worker.share, Timings(compute=compute, step=lasted), 1.0 + self.now + lasted))
+            timings = Timings(compute=compute, step=lasted)
+            worker.records.append(StepRecord(worker.done, worker.share, timings, 1.0 + self.now + lasted))
         self.now += lasted
         self.version += 1
         self.round_seconds.append(lasted)

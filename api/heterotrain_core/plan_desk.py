@@ -158,7 +158,7 @@ class PlanDesk:
         self._remember(member.name, rounds.policy.plan)
         if plan is not None:
             effects += rounds.plan(plan, now)
-        effects += rounds.drain(member.ordinal)
+        effects += rounds.drain(member.ordinal, now)
         words = plan.reason if plan is not None else "nobody else is there"
         self._log.add(RunReason.WORKER_DRAINED, f"worker {member.name} is drained: {words}", now)
         return effects

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from heterotrain_core.agreement import RoundSettings, common_absent, settle
 from heterotrain_core.cursor import DataCursor
@@ -20,6 +21,10 @@ from heterotrain_core.run_values import Manifest, RunConfig, RunFault, RunReason
 from heterotrain_core.schedule import schedule_step
 from heterotrain_core.staleness_watch import StalenessWatch
 from heterotrain_core.types import Commit, Decision, EpochEnd, Grant, Plan, TrainingEnd
+
+
+KEPT_INSTANTS: Final = 64
+"""Of the newest versions; older ones have been there for long."""
 
 
 class _Seat:
@@ -42,6 +47,12 @@ class _Seat:
         """It knows, or will, by an item that follows the grant in question."""
         self.ended = False
         """Got `TrainingEnd`."""
+        self.sent: dict[int, float] = {}
+        """When its grants went out, by iteration, until they are done."""
+        self.done_at: float | None = None
+        """When its newest done came."""
+        self.withheld = 0.0
+        """Seconds that it could not but wait before the iteration that it did last."""
 
 
 class Rounds:
@@ -87,6 +98,7 @@ class Rounds:
         self._dones: dict[tuple[int, int], Done] = {}
         self._refused: list[Done] = []
         self._discard: list[GradientKey] = []
+        self._published_at: deque[tuple[int, float]] = deque(maxlen=KEPT_INSTANTS)
         self._watch = StalenessWatch()
         self._settings = RoundSettings(restored.groups if restored is not None else manifest.groups, None)
 
@@ -143,14 +155,14 @@ class Rounds:
         effects: list[Effect] = []
         for worker, incarnation in enumerate(incarnations):
             if incarnation is None:
-                effects += self._carry_out(self.policy.on_leave(worker, now))
+                effects += self._carry_out(self.policy.on_leave(worker, now), now)
         for worker, incarnation in enumerate(incarnations):
             if incarnation is not None:
                 self._seats[worker].incarnation = incarnation
                 ended = self._restored.ended_epoch if self._restored is not None else None
                 if ended is not None:
-                    effects += self._carry_out([EpochEnd(worker, ended, self.committed)])
-                effects += self._carry_out(self.policy.on_join(worker, now))
+                    effects += self._carry_out([EpochEnd(worker, ended, self.committed)], now)
+                effects += self._carry_out(self.policy.on_join(worker, now), now)
         return effects
 
     def add(self, name: str) -> None:
@@ -168,7 +180,7 @@ class Rounds:
 
     def join(self, worker: int, now: float) -> list[Effect]:
         """A worker that was admitted is ready for work."""
-        return self._carry_out(self.policy.on_join(worker, now))
+        return self._carry_out(self.policy.on_join(worker, now), now)
 
     def done(self, worker: int, done: Done, now: float) -> list[Effect]:
         """A gradient is complete, or refused, on all shards."""
@@ -185,6 +197,7 @@ class Rounds:
             )
         except ValueError as error:
             raise RunFault(RunReason.WORKER_FAILED, f"protocol broken: {error}") from error
+        self._note_wait(seat, done.iteration, now)
         seat.grants.pop(done.iteration, None)
         seat.last_done = done.iteration
         # The worker pulls in the order in which it was told: what was named before this grant it has pulled too.
@@ -195,7 +208,11 @@ class Rounds:
         else:
             self._refused.append(done)
             self._discard.append(GradientKey(worker, seat.incarnation, done.iteration))
-        return self._carry_out(decisions)
+        return self._carry_out(decisions, now)
+
+    def withheld(self, worker: int) -> float:
+        """Seconds from a worker's last but one done until it had been granted its last iteration and could pull it."""
+        return self._seats[worker].withheld
 
     def holds(self, worker: int, version: int) -> None:
         """A worker without a grant holds `version`: no end of an epoch before it will be pulled any more.
@@ -220,19 +237,19 @@ class Rounds:
         for iteration in lost:
             self._dones.pop((worker, iteration), None)
         seat.grants.clear()
-        return self._carry_out(self.policy.on_leave(worker, now))
+        return self._carry_out(self.policy.on_leave(worker, now), now)
 
-    def drain(self, worker: int) -> list[Effect]:
+    def drain(self, worker: int, now: float) -> list[Effect]:
         """No more grants for a worker; give the derived plan to `plan` first."""
-        return self._carry_out(self.policy.drain(worker))
+        return self._carry_out(self.policy.drain(worker), now)
 
     def plan(self, plan: Plan, now: float) -> list[Effect]:
         """An agreed or derived plan."""
-        return self._carry_out(self.policy.on_plan(plan, now))
+        return self._carry_out(self.policy.on_plan(plan, now), now)
 
     def timer(self, now: float) -> list[Effect]:
         """The policy's `next_timer` may have come."""
-        return self._carry_out(self.policy.on_timer(now))
+        return self._carry_out(self.policy.on_timer(now), now)
 
     def advice(self) -> str | None:
         """A warning about staleness and the optimizer's settings that has not been given yet."""
@@ -251,7 +268,7 @@ class Rounds:
 
     def stop(self, reason: str, now: float) -> list[Effect]:
         """Open no further rounds."""
-        return self._carry_out(self.policy.on_stop(reason, now))
+        return self._carry_out(self.policy.on_stop(reason, now), now)
 
     def progress(self, training_seconds: float, evaluation_seconds: float, reported: Mapping[str, float]) -> Progress:
         """Where the training stands at the newest decided version; what was granted beyond it is free."""
@@ -271,20 +288,21 @@ class Rounds:
             schedule_step=self._step(self._cursor.epoch, self._cursor.committed),
         )
 
-    def published(self, version: int) -> int:
+    def published(self, version: int, now: float) -> int:
         """All shards have published ``version + 1``; returns the samples of that round."""
         if version != self.committed:
             raise RunFault(
                 RunReason.SHARD_FAILED, f"a commit of version {version} was answered, {self.committed} is due"
             )
         self.committed = version + 1
+        self._published_at.append((version + 1, now))
         return self._pending_samples.popleft()
 
-    def _carry_out(self, decisions: Sequence[Decision]) -> list[Effect]:
+    def _carry_out(self, decisions: Sequence[Decision], now: float) -> list[Effect]:
         # Looked up after the policy has decided: the step of an end is the one after the last commit decided.
-        return [self._effect(d) for d in decisions]
+        return [self._effect(d, now) for d in decisions]
 
-    def _effect(self, decision: Decision) -> Effect:
+    def _effect(self, decision: Decision, now: float) -> Effect:
         if isinstance(decision, Commit):
             return self._commit(decision)
         seat = self._seats[decision.worker]
@@ -296,6 +314,7 @@ class Rounds:
         seat.dropped = False
         match decision:
             case Grant():
+                seat.sent[decision.iteration] = now
                 seat.grants[decision.iteration] = decision
                 seat.last_grant = decision
                 before = self.policy.samples_before(decision.iteration)
@@ -307,6 +326,13 @@ class Rounds:
                 seat.ended = True
                 step = self._step(self._cursor.epoch, self._cursor.committed)
                 return Send(seat.name, Work(decision, step, dropped))
+
+    def _note_wait(self, seat: _Seat, iteration: int, now: float) -> None:
+        """A worker is done with an iteration: how long it could not have begun it after the one before."""
+        sent, grant = seat.sent.pop(iteration, now), seat.grants.get(iteration)
+        there = dict(self._published_at).get(grant.version, sent) if grant is not None else sent
+        seat.withheld = 0.0 if seat.done_at is None else max(0.0, max(sent, there) - seat.done_at)
+        seat.done_at = now
 
     def _step(self, epoch: int, committed: int) -> int:
         return schedule_step(epoch, self._manifest.dataset_size, self._config.global_batch_size, committed)

@@ -122,7 +122,7 @@ class TrainingRun:
         parts = self._parts
         match event:
             case ev.Committed():
-                parts.totals.committed(parts.running().published(event.version), now)
+                parts.totals.committed(parts.running().published(event.version, now), now)
                 return []
             case ev.Joined():
                 return joined(parts, event, now)
@@ -250,8 +250,10 @@ class TrainingRun:
 
     def _done(self, member: Member, event: ev.Done, now: float) -> Effects:
         parts = self._parts
-        effects = parts.running().done(member.ordinal, event, now)
-        member.telemetry.add(event.samples, event.timings, now, refused=event.refusal is not None)
+        rounds = parts.running()
+        effects = rounds.done(member.ordinal, event, now)
+        withheld = rounds.withheld(member.ordinal)
+        member.telemetry.add(event.samples, event.timings, now, withheld, refused=event.refusal is not None)
         parts.totals.moved(event.samples, event.traffic)
         parts.plans.held(member.name, event.memory)
         if event.refusal is not None:

@@ -33,6 +33,10 @@ class StepRecord:
     timings: Timings
     ended: float = 0.0
     """When the coordinator had it, seconds on its own clock; 0: not known. Tells whose iterations ran side by side."""
+    withheld: float | None = None
+    """Seconds after its last done for which it had no grant for this iteration, or that needed a version that was not
+    there: what of its pull was waiting for others. `None`: not known.
+    """
 
 
 class WorkerTelemetry:
@@ -49,12 +53,12 @@ class WorkerTelemetry:
         """The last iterations, oldest first."""
         return tuple(self._recent)
 
-    def add(self, samples: int, timings: Timings, now: float, *, refused: bool) -> None:
+    def add(self, samples: int, timings: Timings, now: float, withheld: float, *, refused: bool) -> None:
         """An iteration is over."""
         self.rounds += 1
         self.samples += samples
         self.refused += refused
-        self._recent.append(StepRecord(self.rounds, samples, timings, now))
+        self._recent.append(StepRecord(self.rounds, samples, timings, now, withheld))
 
     def own_speed(self) -> float:
         """Median of samples over compute seconds; 0 until known."""

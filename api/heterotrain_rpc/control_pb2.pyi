@@ -123,6 +123,7 @@ class StepRecord(_message.Message):
     OTHER_SECONDS_FIELD_NUMBER: _builtins.int
     CPU_SECONDS_FIELD_NUMBER: _builtins.int
     ENDED_SECONDS_FIELD_NUMBER: _builtins.int
+    WITHHELD_SECONDS_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Counts the worker's iterations from 1."""
     samples: _builtins.int
@@ -137,6 +138,8 @@ class StepRecord(_message.Message):
     cpu_seconds: _builtins.float
     ended_seconds: _builtins.float
     """When the coordinator had it, on its own clock; 0: not known. Only differences mean anything."""
+    withheld_seconds: _builtins.float
+    """For how long after the done before the worker could not have begun this iteration; unset: not known."""
     def __init__(
         self,
         *,
@@ -151,12 +154,15 @@ class StepRecord(_message.Message):
         other_seconds: _builtins.float = ...,
         cpu_seconds: _builtins.float = ...,
         ended_seconds: _builtins.float = ...,
+        withheld_seconds: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_withheld_seconds", b"_withheld_seconds", "withheld_seconds", b"withheld_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "cpu_seconds", b"cpu_seconds", "data_seconds", b"data_seconds", "ended_seconds", b"ended_seconds", "other_seconds", b"other_seconds", "pull_seconds", b"pull_seconds", "push_seconds", b"push_seconds", "receive_seconds", b"receive_seconds", "samples", b"samples", "sequence", b"sequence", "step_seconds", b"step_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_withheld_seconds", b"_withheld_seconds", "compute_seconds", b"compute_seconds", "cpu_seconds", b"cpu_seconds", "data_seconds", b"data_seconds", "ended_seconds", b"ended_seconds", "other_seconds", b"other_seconds", "pull_seconds", b"pull_seconds", "push_seconds", b"push_seconds", "receive_seconds", b"receive_seconds", "samples", b"samples", "sequence", b"sequence", "step_seconds", b"step_seconds", "withheld_seconds", b"withheld_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__withheld_seconds: _TypeAlias = _typing.Literal["withheld_seconds"]  # noqa: Y015
+    _WhichOneofArgType__withheld_seconds: _TypeAlias = _typing.Literal["_withheld_seconds", b"_withheld_seconds"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__withheld_seconds) -> _WhichOneofReturnType__withheld_seconds | None: ...
 
 Global___StepRecord: _TypeAlias = StepRecord  # noqa: Y015
 

@@ -138,6 +138,7 @@ def _record(record: control_pb2.StepRecord, *, on_cpu: bool) -> StepRecord:
             cpu=record.cpu_seconds if on_cpu else 0.0,
         ),
         record.ended_seconds,
+        record.withheld_seconds if record.HasField("withheld_seconds") else None,
     )
 
 

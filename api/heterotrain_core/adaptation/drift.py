@@ -1,38 +1,91 @@
-"""Speeds that changed between two plans, for plans that no alarm has called for. Pure.
+"""Speeds that changed between plans, for plans that no alarm has called for. Pure.
 
 Where a CPU limit cuts steps into pieces of its period, single steps vary by half and more: an alarm is no reason to act
-at once, and may not come at all. The models follow, and shares with them; who reads the plan is still to learn why.
+at once, and may not come at all. The models follow, and shares with them; who reads the plan is still to learn why. A
+worker is compared with what it was when it was last spoken of, not with the plan before: a change that several plans
+followed a little at a time would be told by none.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from heterotrain_core.adaptation.detect import SLOWED, change_words
-from heterotrain_core.adaptation.guard import CERTAINTY, Made
+from heterotrain_core.adaptation.guard import CERTAINTY
 from heterotrain_core.adaptation.plan import Room
 from heterotrain_core.adaptation.track import Change, Track, cpu_per_sample
 from heterotrain_core.adaptation.values import Found, NodeFact
 
 
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """A worker when a plan first counted on it, or told of its speed last."""
+
+    generation: int
+    """Of that plan."""
+    share: int
+    """Before it."""
+    pace: float
+    """Seconds per sample with that share."""
+    error: float
+    """Standard error of it, relative."""
+    cpu: float
+    """Processor seconds per sample; 0: not known."""
+    changes: int
+    """Of its speed, seen until then."""
+
+
 def drifted(
-    made: Made | None, rooms: Iterable[Room], tracks: Mapping[str, Track], nodes: Mapping[str, NodeFact | None]
+    spoken: Mapping[str, Spoken],
+    rooms: Iterable[Room],
+    errors: Mapping[str, float],
+    tracks: Mapping[str, Track],
+    nodes: Mapping[str, NodeFact | None],
 ) -> tuple[Found, ...]:
-    """Workers that take 1.25 times as long as when the plan in force was made, or more; or so much less."""
-    if made is None:
-        return ()
-    changes = [_change(made, room, tracks[room.name]) for room in rooms if room.known]
-    since = f"since plan {made.generation}"
-    return tuple(change_words(change, nodes[change.worker], since) for change in changes if change is not None)
+    """Workers that take 1.25 times as long as when they were last spoken of, or more; or so much less.
+
+    `errors`: standard errors of their models, relative.
+    """
+    found = []
+    for room in rooms:
+        before = spoken.get(room.name)
+        if before is None or not room.known:
+            continue
+        change = _change(before, room, math.hypot(before.error, errors[room.name]), tracks[room.name])
+        if change is not None:
+            found.append(change_words(change, nodes[room.name], f"since plan {before.generation}"))
+    return tuple(found)
 
 
-def _change(made: Made, room: Room, track: Track) -> Change | None:
-    share, before = made.before.get(room.name, 0), made.paces.get(room.name, 0.0)
-    if share < 1 or before <= 0 or track.model is None:
+def noted(
+    spoken: Mapping[str, Spoken],
+    rooms: Iterable[Room],
+    errors: Mapping[str, float],
+    tracks: Mapping[str, Track],
+    told: Iterable[Found],
+    generation: int,
+) -> dict[str, Spoken]:
+    """What to compare with from plan `generation` on: anew for whom it, or an alarm, has `told` of, and who was unknown."""
+    names = {found.worker for found in told}
+    now = dict(spoken)
+    for room in rooms:
+        track, before = tracks.get(room.name), spoken.get(room.name)
+        if not room.known or track is None:
+            continue
+        if before is None or room.name in names or before.changes != track.changes:
+            cpu, error = cpu_per_sample(track, room.share), errors[room.name]
+            now[room.name] = Spoken(generation, max(1, room.share), room.even, error, cpu, track.changes)
+    return now
+
+
+def _change(before: Spoken, room: Room, error: float, track: Track) -> Change | None:
+    if before.pace <= 0:
         return None
-    factor = room.pace(share) / before
-    if max(factor, 1 / factor) < SLOWED * (1 + CERTAINTY * track.model.error):
+    factor = room.pace(before.share) / before.pace
+    if max(factor, 1 / factor) < SLOWED * (1 + CERTAINTY * error):
         return None
-    cpu_before, cpu_now = made.cpus.get(room.name, 0.0), cpu_per_sample(track, room.share)
-    work = cpu_now / cpu_before if cpu_before > 0 else 0.0
+    cpu_now = cpu_per_sample(track, room.share)
+    work = cpu_now / before.cpu if before.cpu > 0 else 0.0
     return Change(room.name, factor, steps=0, cores=work / factor, work=work)

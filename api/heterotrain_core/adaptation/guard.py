@@ -188,12 +188,13 @@ class Speed(NamedTuple):
 
 
 def fair(after: Speed, made: Made, tracks: Mapping[str, Track]) -> Speed:
-    """What rounds would have come to if the machines were as fast as before the change.
+    """What rounds would have come to if the machines had not become slower since the change.
 
-    A change of pace that every worker shows is not the plan's: it shows no more in those that have less to do now.
+    A slower pace that every worker shows is not the plan's. A faster one excuses nothing, and accuses of nothing: what
+    a round takes beside computing need not have become less.
     """
     by = [by for name in made.paces if (by := _changed_pace(made, name, tracks)) is not None]
-    factor = max(1.0, min(by, default=1.0)) * min(1.0, max(by, default=1.0))
+    factor = max(1.0, min(by, default=1.0))
     return after._replace(seconds=after.seconds / factor, samples_per_second=after.samples_per_second * factor)
 
 

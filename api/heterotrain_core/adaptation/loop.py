@@ -13,7 +13,7 @@ from typing import Final
 
 from heterotrain_core.adaptation import guard as guards
 from heterotrain_core.adaptation.detect import MORE_WORK
-from heterotrain_core.adaptation.drift import drifted
+from heterotrain_core.adaptation.drift import drifted, noted
 from heterotrain_core.adaptation.estimate import TRUSTED
 from heterotrain_core.adaptation.guard import Made, Speed
 from heterotrain_core.adaptation.relief import relieve
@@ -86,9 +86,11 @@ def _decide(state: State, seen: Observation, weighed: Weighed, now: float, *, wi
         is_over = weighed.gain <= weighed.band or now < guard.frozen_until
         settled = replace(state, urgent="") if is_over else state
         return settled, said(Action.KEEP, verdict.words, seen, weighed, now)
+    nodes, errors = {w.name: w.node for w in seen.workers}, {row.name: row.error for row in weighed.rows}
     # An alarm has told what it is about.
-    nodes = {w.name: w.node for w in seen.workers}
-    found = () if state.urgent else drifted(guard.made, weighed.rooms, state.tracks, nodes)
+    found = () if state.urgent else drifted(state.spoken, weighed.rooms, errors, state.tracks, nodes)
+    spoken = noted(state.spoken, weighed.rooms, errors, state.tracks, found, seen.generation + 1)
+    state = replace(state, spoken=spoken)
     why = "; ".join([verdict.words, *(f.words for f in found), gain_words(weighed)])
     state, decision = propose(state, seen, weighed, now, action=Action.PROPOSE, shares=weighed.wanted, why=why)
     return state, replace(decision, found=found)

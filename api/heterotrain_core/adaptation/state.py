@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from heterotrain_core.adaptation import guard as guards
 from heterotrain_core.adaptation.detect import change_words
+from heterotrain_core.adaptation.drift import Spoken
 from heterotrain_core.adaptation.escalate import Ladder
 from heterotrain_core.adaptation.estimate import TRUSTED
 from heterotrain_core.adaptation.guard import Guard, Made
@@ -61,6 +62,8 @@ class State:
     """While a proposal of the ladder is not answered: where it stood before."""
     ceilings: Mapping[str, Ceiling] = field(default_factory=dict)
     """Of workers that refused a larger share, or did not bear it."""
+    spoken: Mapping[str, Spoken] = field(default_factory=dict)
+    """What workers were when they were last spoken of."""
     urgent: str = FIRST
     """Why the next plan need not wait; empty: it must."""
     changes: tuple[Found, ...] = ()

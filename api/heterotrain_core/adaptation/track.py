@@ -140,12 +140,21 @@ def point_of(record: StepRecord) -> Point | None:
     """The record as a point; `None` if its times mean nothing (0, negative, not finite)."""
     t = record.timings
     busy = t.compute + max(0.0, t.data)
-    beside = t.push + max(0.0, t.receive) + max(0.0, t.other)
+    beside = t.push + max(0.0, t.receive) + max(0.0, t.other) + _late(record)
     times = (busy, t.push, beside, t.step)
     if record.samples < 1 or t.compute <= 0 or not all(math.isfinite(x) and x >= 0 for x in times):
         return None
     cpu = t.cpu if math.isfinite(t.cpu) else 0.0
     return Point(record.sequence, record.samples, busy, beside, t.step, cpu, record.ended)
+
+
+def _late(record: StepRecord) -> float:
+    """What of a worker's wait for its next version was its own: from when it could have had it.
+
+    The answer comes while it is held up itself (by a CPU limit, which its step has used up, or on a slow link).
+    """
+    waited = record.timings.pull - max(0.0, record.timings.receive)
+    return 0.0 if record.withheld is None or not math.isfinite(waited) else max(0.0, waited - record.withheld)
 
 
 def _take(track: Track, worker: str, point: Point, shared: float) -> tuple[Track, list[Change]]:

@@ -84,8 +84,9 @@ def test_a_state_is_what_the_loop_sees() -> None:
     training, lost = control_pb2.WORKER_PHASE_TRAINING, control_pb2.WORKER_PHASE_LOST
     record = control_pb2.StepRecord(
         sequence=9, samples=6, data_seconds=0.0625, compute_seconds=0.5, push_seconds=0.25, pull_seconds=0.125,
-        step_seconds=1.0, receive_seconds=0.03125, other_seconds=0.015625,
+        step_seconds=1.0, receive_seconds=0.03125, other_seconds=0.015625, ended_seconds=7.0, withheld_seconds=0.5,
     )  # fmt: skip
+    older = control_pb2.StepRecord(sequence=8, samples=6)
     times = Timings(data=0.0625, compute=0.5, push=0.25, pull=0.125, step=1.0, receive=0.03125, other=0.015625)
     state = control_pb2.JobState(
         phase=control_pb2.PHASE_TRAINING,
@@ -94,7 +95,7 @@ def test_a_state_is_what_the_loop_sees() -> None:
             generation=2, effective_round=4, shares=[control_pb2.PlanShare(worker="a", samples=8)]
         ),
         workers=[
-            control_pb2.WorkerState(name="a", phase=training, share_minimum=1, share_maximum=9, recent=[record]),
+            control_pb2.WorkerState(name="a", phase=training, share_minimum=1, share_maximum=9, recent=[older, record]),
             control_pb2.WorkerState(name="drained", phase=training, share_maximum=9),
             control_pb2.WorkerState(name="lost", phase=lost, share_maximum=9),
         ],
@@ -106,7 +107,7 @@ def test_a_state_is_what_the_loop_sees() -> None:
         generation=2,
         effective_round=4,
         workers=(
-            WorkerSeen("a", True, 8, Bounds(1, 9), (StepRecord(9, 6, times),)),
+            WorkerSeen("a", True, 8, Bounds(1, 9), (StepRecord(8, 6, Timings()), StepRecord(9, 6, times, 7.0, 0.5))),
             WorkerSeen("drained", False, 0, Bounds(0, 9)),
             WorkerSeen("lost", False, 0, Bounds(0, 9)),
         ),

@@ -246,3 +246,13 @@ def test_grants_ahead_name_versions_that_do_not_exist_yet() -> None:
     driver.start()
     items = driver.scripts["a-0"].items
     assert [(i.iteration, i.version) for i in items if isinstance(i, Grant)] == [(0, 0), (1, 1)]
+
+
+def test_the_state_says_how_long_a_worker_could_not_have_gone_on() -> None:
+    """In each round a is done first and waits for b, then both for the shards."""
+    driver = Driver(make_config({"a-0": 4, "b-0": 4}))
+    driver.start()
+
+    waits = [[r.withheld or 0.0 for r in worker.recent] for worker in driver.run.view(driver.now).workers]
+    assert [wait[0] for wait in waits] == [0.0, 0.0]
+    assert all(a > b > 0 for a, b in list(zip(*waits, strict=True))[1:])

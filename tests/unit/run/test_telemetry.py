@@ -37,7 +37,7 @@ def test_an_evaluation_after_the_last_round_is_no_part_of_the_training() -> None
 def test_a_worker_keeps_its_last_iterations_in_order() -> None:
     worker = WorkerTelemetry()
     for i in range(WINDOW + 2):
-        worker.add(8, Timings(compute=0.1 * (i + 1)), 5.0 + i, refused=False)
+        worker.add(8, Timings(compute=0.1 * (i + 1)), 5.0 + i, 0.25, refused=False)
 
     assert [r.sequence for r in worker.recent] == list(range(3, WINDOW + 3))
-    assert worker.recent[-1] == StepRecord(WINDOW + 2, 8, Timings(compute=0.1 * (WINDOW + 2)), 6.0 + WINDOW)
+    assert worker.recent[-1] == StepRecord(WINDOW + 2, 8, Timings(compute=0.1 * (WINDOW + 2)), 6.0 + WINDOW, 0.25)

@@ -129,4 +129,5 @@ def _step_record(record: StepRecord) -> control_pb2.StepRecord:
         other_seconds=times.other,
         cpu_seconds=times.cpu,
         ended_seconds=record.ended,
+        withheld_seconds=record.withheld,
     )

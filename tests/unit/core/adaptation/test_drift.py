@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
-from heterotrain_core.adaptation.drift import drifted
+from heterotrain_core.adaptation.drift import Spoken, drifted, noted
 from heterotrain_core.adaptation.estimate import Point, SpeedModel
-from heterotrain_core.adaptation.guard import Made
 from heterotrain_core.adaptation.plan import Room
 from heterotrain_core.adaptation.track import Track
-from heterotrain_core.adaptation.values import NodeFact
+from heterotrain_core.adaptation.values import Finding, Found, NodeFact
 
 SHARE_BEFORE, SHARE_NOW = 20, 30
 
 
-def made(**values: object) -> Made:
-    """Plan 4, made when a sample took 10 ms, 9 of them of a processor."""
-    base: dict[str, object] = {
-        "generation": 4, "effective_round": 9, "before": {"w": SHARE_BEFORE}, "after": {"w": SHARE_NOW},
-        "predicted_seconds": 1.0, "speed_before": 1.0, "noise_before": 0.0, "changes": {"w": 1},
-        "paces": {"w": 0.01}, "cpus": {"w": 0.009},
-    }  # fmt: skip
-    return Made(**(base | values))  # type: ignore[arg-type]  # the dataclass's own fields
+def spoken(**values: float) -> Mapping[str, Spoken]:
+    """With plan 4, when a sample took 10 ms, 9 of them of a processor."""
+    base = Spoken(generation=4, share=SHARE_BEFORE, pace=0.01, error=0.0, cpu=0.009, changes=1)
+    return {"w": replace(base, **values)}
 
 
 def seen(pace: float, cpu: float, *, error: float = 0.0) -> tuple[Room, Mapping[str, Track]]:
@@ -34,26 +30,56 @@ def seen(pace: float, cpu: float, *, error: float = 0.0) -> tuple[Room, Mapping[
     return room, {"w": track}
 
 
+def errors_of(tracks: Mapping[str, Track]) -> dict[str, float]:
+    return {name: track.model.error for name, track in tracks.items() if track.model is not None}
+
+
 @pytest.mark.parametrize(
-    ("plan", "now", "node", "want"),
+    ("before", "now", "node", "want"),
     [
         pytest.param(
-            made(), seen(0.02, 0.009), None,
+            spoken(), seen(0.02, 0.009), None,
             ["w became 2.00x slower since plan 4: it gets 50% of the processor time that it had"], id="slower",
         ),
         pytest.param(
-            made(), seen(0.02, 0.009), NodeFact("x", others_busy=0.6),
+            spoken(), seen(0.02, 0.009), NodeFact("x", others_busy=0.6),
             ["w became 2.00x slower since plan 4: node x is 60% busy with other pods"], id="its node tells more",
         ),
-        pytest.param(made(), seen(0.005, 0.0045), None, ["w became 2.00x faster since plan 4"], id="faster"),
-        pytest.param(made(), seen(0.0115, 0.009), None, [], id="too little to speak of"),
-        pytest.param(made(), seen(0.016, 0.009, error=0.1), None, [], id="its model is not certain enough"),
-        pytest.param(made(paces={}), seen(0.02, 0.009), None, [], id="not known at that time"),
-        pytest.param(None, seen(0.02, 0.009), None, [], id="no plan before"),
+        pytest.param(spoken(), seen(0.005, 0.0045), None, ["w became 2.00x faster since plan 4"], id="faster"),
+        pytest.param(spoken(), seen(0.0115, 0.009), None, [], id="too little to speak of"),
+        pytest.param(spoken(), seen(0.016, 0.009, error=0.1), None, [], id="its model is not certain enough"),
+        pytest.param({}, seen(0.02, 0.009), None, [], id="never spoken of"),
+        pytest.param(spoken(error=0.1), seen(0.016, 0.009), None, [], id="what was known of it then was not certain"),
     ],
 )  # fmt: skip
 def test_what_is_told(
-    plan: Made | None, now: tuple[Room, Mapping[str, Track]], node: NodeFact | None, want: list[str]
+    before: Mapping[str, Spoken], now: tuple[Room, Mapping[str, Track]], node: NodeFact | None, want: list[str]
 ) -> None:
     room, tracks = now
-    assert [found.words for found in drifted(plan, [room], tracks, {"w": node})] == want
+    assert [found.words for found in drifted(before, [room], errors_of(tracks), tracks, {"w": node})] == want
+
+
+SLOWER = Found("w", Finding.SLOWER, "w became 2.00x slower since plan 4")
+
+
+@pytest.mark.parametrize(
+    ("before", "told", "want"),
+    [
+        pytest.param(
+            spoken(), [SLOWER], Spoken(7, SHARE_NOW, pytest.approx(0.02), 0.0, 0.009, 0), id="told of with this plan"
+        ),
+        pytest.param({}, [], Spoken(7, SHARE_NOW, pytest.approx(0.02), 0.0, 0.009, 0), id="never before"),
+        pytest.param(
+            spoken(changes=1),
+            [],
+            Spoken(7, SHARE_NOW, pytest.approx(0.02), 0.0, 0.009, 0),
+            id="an alarm has told since",
+        ),
+        pytest.param(spoken(changes=0), [], spoken(changes=0)["w"], id="several plans may follow a slow change"),
+    ],
+)
+def test_what_a_worker_is_compared_with_from_a_plan_on(
+    before: Mapping[str, Spoken], told: list[Found], want: Spoken
+) -> None:
+    room, tracks = seen(0.02, 0.009)
+    assert noted(before, [room], errors_of(tracks), tracks, told, 7)["w"] == want

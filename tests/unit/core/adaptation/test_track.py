@@ -202,3 +202,22 @@ def test_what_another_share_took_is_not_remembered_for_ever(pause: float, want: 
 
     assert track.model is not None
     assert track.model.seconds(20) == pytest.approx(want)
+
+
+@pytest.mark.parametrize(
+    ("withheld", "want"),
+    [
+        pytest.param(0.0, 0.75, id="nobody was waited for: all of it is its own"),
+        pytest.param(0.5, 0.25, id="what was left once it could have gone on"),
+        pytest.param(0.9, 0.1, id="it waited for others: only pushing and receiving are its own"),
+        pytest.param(None, 0.1, id="nobody says"),
+    ],
+)
+def test_what_a_worker_is_late_after_a_wait_counts_as_its_own(withheld: float | None, want: float) -> None:
+    """It pushes for 50 ms and pulls for 700, receiving in 50 of them; then it computes for 250."""
+    timings = Timings(compute=0.25, push=0.05, pull=0.7, step=1.0, receive=0.05)
+    told = [StepRecord(n, 10, timings, 1.0 + n, withheld) for n in range(1, 9)]
+
+    track, _ = follow(Track(), "w", told, 0.0)
+
+    assert [p.beside for p in track.points] == pytest.approx([want] * len(track.points))
