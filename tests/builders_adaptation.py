@@ -56,8 +56,7 @@ class Simulation:
     workers: list[SimulatedWorker]
     noise: float = 0.0
     weather: float = 0.0
-    """Standard deviation of what makes all workers slower or faster at once, relative; half of it is left after a second.
-    """
+    """Standard deviation of what makes all workers slower or faster at once, relative; half is left after a second."""
     spikes: float = 0.0
     """Part of the steps that take four times as long."""
     overhead: float = 0.01

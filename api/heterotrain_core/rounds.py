@@ -22,7 +22,6 @@ from heterotrain_core.schedule import schedule_step
 from heterotrain_core.staleness_watch import StalenessWatch
 from heterotrain_core.types import Commit, Decision, EpochEnd, Grant, Plan, TrainingEnd
 
-
 KEPT_INSTANTS: Final = 64
 """Of the newest versions; older ones have been there for long."""
 

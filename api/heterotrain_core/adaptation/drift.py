@@ -64,10 +64,11 @@ def noted(
     rooms: Iterable[Room],
     errors: Mapping[str, float],
     tracks: Mapping[str, Track],
+    *,
     told: Iterable[Found],
     generation: int,
 ) -> dict[str, Spoken]:
-    """What to compare with from plan `generation` on: anew for whom it, or an alarm, has `told` of, and who was unknown."""
+    """What to compare with from plan `generation` on: anew for whom it, or an alarm, told of, and who was unknown."""
     names = {found.worker for found in told}
     now = dict(spoken)
     for room in rooms:

@@ -89,7 +89,7 @@ def _decide(state: State, seen: Observation, weighed: Weighed, now: float, *, wi
     nodes, errors = {w.name: w.node for w in seen.workers}, {row.name: row.error for row in weighed.rows}
     # An alarm has told what it is about.
     found = () if state.urgent else drifted(state.spoken, weighed.rooms, errors, state.tracks, nodes)
-    spoken = noted(state.spoken, weighed.rooms, errors, state.tracks, found, seen.generation + 1)
+    spoken = noted(state.spoken, weighed.rooms, errors, state.tracks, told=found, generation=seen.generation + 1)
     state = replace(state, spoken=spoken)
     why = "; ".join([verdict.words, *(f.words for f in found), gain_words(weighed)])
     state, decision = propose(state, seen, weighed, now, action=Action.PROPOSE, shares=weighed.wanted, why=why)

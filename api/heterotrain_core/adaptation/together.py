@@ -135,7 +135,7 @@ def _cells(steps: Mapping[str, Sequence[_Step]]) -> dict[str, Cells]:
     if not known:
         return {}
     newest, width = _grid(known)
-    cells = {}
+    cells: dict[str, Cells] = {}
     for name, all_ in known.items():
         by_cell: dict[int, list[float]] = {}
         for step in all_:
@@ -214,7 +214,7 @@ def _now(cells: Mapping[str, Cells], levels: Mapping[str, float]) -> float:
 
 def _least(values: Mapping[str, float]) -> dict[str, float]:
     """For each worker of a cell: the part that all the others there have in common."""
-    found = {}
+    found: dict[str, float] = {}
     for sign in (1, -1):
         two = sorted((sign * value, name) for name, value in values.items())[:2]
         if len(two) == 2 and two[1][0] > 0:

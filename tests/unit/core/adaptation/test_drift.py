@@ -82,4 +82,4 @@ def test_what_a_worker_is_compared_with_from_a_plan_on(
     before: Mapping[str, Spoken], told: list[Found], want: Spoken
 ) -> None:
     room, tracks = seen(0.02, 0.009)
-    assert noted(before, [room], errors_of(tracks), tracks, told, 7)["w"] == want
+    assert noted(before, [room], errors_of(tracks), tracks, told=told, generation=7)["w"] == want

@@ -11,8 +11,8 @@ import pytest
 
 from builders_adaptation import simulate, steady
 from heterotrain_core.adaptation.guard import Made, Speed, fair
-from heterotrain_core.adaptation.track import Track, follow
 from heterotrain_core.adaptation.together import aligned, shared
+from heterotrain_core.adaptation.track import Track, follow
 from heterotrain_core.adaptation.values import Finding, WorkerSeen
 from heterotrain_core.run_values import Timings
 from heterotrain_core.telemetry import StepRecord
