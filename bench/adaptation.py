@@ -38,7 +38,10 @@ def as_state(job: Simulation) -> control_pb2.JobState:
                     sequence=record.sequence,
                     samples=record.samples,
                     compute_seconds=record.timings.compute,
+                    pull_seconds=record.timings.pull,
                     step_seconds=record.timings.step,
+                    ended_seconds=record.ended,
+                    withheld_seconds=record.withheld,
                 )
                 for record in list(worker.records)[-kept:]
             ],

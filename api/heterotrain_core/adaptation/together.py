@@ -11,10 +11,10 @@ from the newest step. A worker's value in a cell is the mean logarithm of its me
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from statistics import fmean, median, pstdev
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import Final, NamedTuple
 
 from heterotrain_core.adaptation.estimate import NOISE_FLOOR, OUTLIER_Z, Point, SpeedModel
 from heterotrain_core.adaptation.track import REFERENCE_STEPS, Track, point_of, steps_with
@@ -35,8 +35,7 @@ Cells = Mapping[int, float]
 """By cell, 0 the newest."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(NamedTuple):
     """A step of one worker in the middle of its computing, against its model."""
 
     at: float
@@ -75,9 +74,8 @@ def shared(tracks: Mapping[str, Track], workers: Iterable[WorkerSeen]) -> dict[s
         if not worker.live or track is None or track.model is None or track.model.steps < REFERENCE_STEPS:
             continue
         points = [p for r in worker.records if r.sequence > track.seen and (p := point_of(r)) is not None]
-        told = {point.sequence: step for point in points if (step := _step(point, track.model)) is not None}
-        lately = [_step(point, track.model) for point in track.points[-LATELY:]]
-        steps[worker.name] = [*(step for step in lately if step is not None), *told.values()]
+        told = _against(points, track.model)
+        steps[worker.name] = [*_against(track.points[-LATELY:], track.model).values(), *told.values()]
         new[worker.name] = told
     steps = {name: all_ for name, all_ in steps.items() if all_}
     if len(steps) < 2:
@@ -106,17 +104,19 @@ def _steps(track: Track, size: int) -> list[_Step]:
     """Its steps of one size: the model passes through their mean, not through that of others."""
     if track.model is None:
         return []
-    found = [_step(point, track.model) for point in steps_with(track.points, size)]
     most = OUTLIER_Z * track.model.noise
-    return [replace(step, off=max(-most, min(most, step.off))) for step in found if step is not None]
+    found = _against(steps_with(track.points, size), track.model).values()
+    return [_Step(step.at, max(-most, min(most, step.off))) for step in found]
 
 
-def _step(point: Point, model: SpeedModel) -> _Step | None:
-    """`None`: it is not known when that was."""
-    expected = model.seconds(point.samples)
-    if point.ended <= 0 or point.busy <= 0 or expected <= 0:
-        return None
-    return _Step(point.ended - point.busy / 2, math.log(point.busy / expected))
+def _against(points: Sequence[Point], model: SpeedModel) -> dict[int, _Step]:
+    """The points against a model, by sequence, without those of which it is not known when they were."""
+    expected = {size: model.seconds(size) for size in {point.samples for point in points}}
+    return {
+        p.sequence: _Step(p.ended - p.busy / 2, math.log(p.busy / expected[p.samples]))
+        for p in points
+        if p.ended > 0 and p.busy > 0 and expected[p.samples] > 0
+    }
 
 
 def _grid(steps: Mapping[str, Sequence[_Step]]) -> tuple[float, float]:
@@ -140,8 +140,13 @@ def _cells(steps: Mapping[str, Sequence[_Step]]) -> dict[str, Cells]:
         by_cell: dict[int, list[float]] = {}
         for step in all_:
             by_cell.setdefault(_cell(step, newest, width), []).append(step.off)
-        cells[name] = {cell: fmean(offs) for cell, offs in by_cell.items()}
+        cells[name] = {cell: _mean(offs) for cell, offs in by_cell.items()}
     return cells
+
+
+def _mean(values: Collection[float]) -> float:
+    """As `statistics.fmean`, which takes ten times as long for two values."""
+    return sum(values) / len(values)
 
 
 def _by_cell(cells: Mapping[str, Cells]) -> dict[int, dict[str, float]]:
@@ -174,7 +179,7 @@ def _alike(cells: Mapping[str, Cells], others: Mapping[str, Cells]) -> float:
         if len(theirs) < LEAST_CELLS:
             continue
         own = cells[name]
-        mean_own, mean_theirs = fmean(own[cell] for cell in theirs), fmean(theirs.values())
+        mean_own, mean_theirs = _mean([own[cell] for cell in theirs]), _mean(theirs.values())
         both += sum((own[cell] - mean_own) * (value - mean_theirs) for cell, value in theirs.items())
         spread += sum((value - mean_theirs) ** 2 for value in theirs.values())
     return max(0.0, min(1.0, both / spread)) if spread > 0 else 0.0
@@ -190,7 +195,7 @@ def _levels(cells: Mapping[str, Cells], alike: float) -> dict[str, float]:
     for name in sorted(cells, key=lambda name: max(cells[name]), reverse=True):
         own = cells[name]
         older = [sums[cell][0] / sums[cell][1] for cell in own if cell in sums]
-        levels[name] = level = alike * fmean(older) if older else 0.0
+        levels[name] = level = alike * _mean(older) if older else 0.0
         for cell, value in own.items():
             total, count = sums.get(cell, (0.0, 0))
             sums[cell] = total + value + level, count + 1
@@ -202,13 +207,15 @@ def _error(own: Cells, theirs: Cells, alike: float) -> float:
     if len(theirs) < LEAST_CELLS:
         return math.inf
     against = [own[cell] - alike * value for cell, value in theirs.items()]
-    return max(NOISE_FLOOR, pstdev(against)) / math.sqrt(len(against) - 1)
+    mean = _mean(against)
+    spread = math.sqrt(_mean([(value - mean) ** 2 for value in against]))
+    return max(NOISE_FLOOR, spread) / math.sqrt(len(against) - 1)
 
 
 def _now(cells: Mapping[str, Cells], levels: Mapping[str, float]) -> float:
     """Where all are now, against the level at which the models are compared: logarithm, the median of the workers."""
     recent = {name: [value for cell, value in own.items() if cell < RECENT_CELLS] for name, own in cells.items()}
-    known = [fmean(values) + levels[name] for name, values in recent.items() if values]
+    known = [_mean(values) + levels[name] for name, values in recent.items() if values]
     return median(known) if known else 0.0
 
 
