@@ -50,8 +50,8 @@ class _Seat:
         """When its grants went out, by iteration, until they are done."""
         self.done_at: float | None = None
         """When its newest done came."""
-        self.withheld = 0.0
-        """Seconds that it could not but wait before the iteration that it did last."""
+        self.withheld: float | None = None
+        """Seconds that it could not but wait before the iteration that it did last; `None`: that was its first."""
 
 
 class Rounds:
@@ -209,8 +209,11 @@ class Rounds:
             self._discard.append(GradientKey(worker, seat.incarnation, done.iteration))
         return self._carry_out(decisions, now)
 
-    def withheld(self, worker: int) -> float:
-        """Seconds from a worker's last but one done until it had been granted its last iteration and could pull it."""
+    def withheld(self, worker: int) -> float | None:
+        """Seconds from a worker's last but one done until it had been granted its last iteration and could pull it.
+
+        `None`: it has done one only.
+        """
         return self._seats[worker].withheld
 
     def holds(self, worker: int, version: int) -> None:
@@ -330,7 +333,7 @@ class Rounds:
         """A worker is done with an iteration: how long it could not have begun it after the one before."""
         sent, grant = seat.sent.pop(iteration, now), seat.grants.get(iteration)
         there = dict(self._published_at).get(grant.version, sent) if grant is not None else sent
-        seat.withheld = 0.0 if seat.done_at is None else max(0.0, max(sent, there) - seat.done_at)
+        seat.withheld = None if seat.done_at is None else max(0.0, max(sent, there) - seat.done_at)
         seat.done_at = now
 
     def _step(self, epoch: int, committed: int) -> int:

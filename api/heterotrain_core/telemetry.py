@@ -53,7 +53,7 @@ class WorkerTelemetry:
         """The last iterations, oldest first."""
         return tuple(self._recent)
 
-    def add(self, samples: int, timings: Timings, now: float, withheld: float, *, refused: bool) -> None:
+    def add(self, samples: int, timings: Timings, now: float, withheld: float | None, *, refused: bool) -> None:
         """An iteration is over."""
         self.rounds += 1
         self.samples += samples

@@ -9,7 +9,7 @@ followed a little at a time would be told by none.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from heterotrain_core.adaptation.detect import SLOWED, change_words
@@ -46,17 +46,30 @@ def drifted(
 ) -> tuple[Found, ...]:
     """Workers that take 1.25 times as long as when they were last spoken of, or more; or so much less.
 
-    `errors`: standard errors of their models, relative.
+    What all of several workers changed by is left out: it is nobody's own. `errors`: standard errors of
+    their models against each other, relative.
     """
+    factors = {
+        room.name: room.pace(before.share) / before.pace
+        for room in rooms
+        if room.known and (before := spoken.get(room.name)) is not None and before.pace > 0
+    }
+    common = _common(list(factors.values()))
     found = []
-    for room in rooms:
-        before = spoken.get(room.name)
-        if before is None or not room.known:
-            continue
-        change = _change(before, room, math.hypot(before.error, errors[room.name]), tracks[room.name])
+    for name, factor in factors.items():
+        before = spoken[name]
+        change = _change(before, name, factor / common, math.hypot(before.error, errors[name]), tracks[name])
         if change is not None:
-            found.append(change_words(change, nodes[room.name], f"since plan {before.generation}"))
+            found.append(change_words(change, nodes[name], f"since plan {before.generation}"))
     return tuple(found)
+
+
+def _common(factors: Sequence[float]) -> float:
+    """The part of these changes that all show, if it is worth telling of; 1 of a single one, which is its own."""
+    if len(factors) < 2:
+        return 1.0
+    least, most = min(factors), max(factors)
+    return least if least >= SLOWED else most if most <= 1 / SLOWED else 1.0
 
 
 def noted(
@@ -81,12 +94,9 @@ def noted(
     return now
 
 
-def _change(before: Spoken, room: Room, error: float, track: Track) -> Change | None:
-    if before.pace <= 0:
-        return None
-    factor = room.pace(before.share) / before.pace
+def _change(before: Spoken, name: str, factor: float, error: float, track: Track) -> Change | None:
     if max(factor, 1 / factor) < SLOWED * (1 + CERTAINTY * error):
         return None
-    cpu_now = cpu_per_sample(track, room.share)
+    cpu_now = cpu_per_sample(track, track.points[-1].samples) if track.points else 0.0
     work = cpu_now / before.cpu if before.cpu > 0 else 0.0
-    return Change(room.name, factor, steps=0, cores=work / factor, work=work)
+    return Change(name, factor, steps=0, cores=work / factor, work=work)

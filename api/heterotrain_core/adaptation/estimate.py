@@ -100,7 +100,7 @@ def fit(
     sizes = _by_size(points)
     kept = {size: without_outliers(times) for size, times in sizes.items()}
     means = {size: _centre(sizes[size], times) for size, times in kept.items()}
-    present = _present_size(points, kept)
+    present = present_size(points)
     knots = _knots(means, kept, present, remembered or {})
     told = None if knots else _line(means, kept, present)
     even = (0.0, means[present] / present)
@@ -170,10 +170,10 @@ def _centre(times: Sequence[float], kept: Sequence[float]) -> float:
     return fmean(kept) if len(times) >= ANCHORED else median(times)
 
 
-def _present_size(points: Sequence[Point], kept: dict[int, list[float]]) -> int:
+def present_size(points: Sequence[Point]) -> int:
     """The size that is worked with now: of the last ten points' sizes the most frequent, the newer of two."""
     recent = [p.samples for p in points[-10:]]
-    return max(reversed(recent), key=lambda size: (recent.count(size), len(kept[size])))
+    return max(reversed(recent), key=recent.count)
 
 
 def _line(means: dict[int, float], kept: dict[int, list[float]], present: int) -> tuple[float, float] | None:

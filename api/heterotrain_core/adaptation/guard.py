@@ -56,6 +56,8 @@ class Made:
     """Changes of speed seen until then, by worker."""
     paces: Mapping[str, float] = field(default_factory=dict)
     """Seconds per sample with the shares from before, by the models of then."""
+    foretold: Mapping[str, float] = field(default_factory=dict)
+    """Seconds per sample with the new shares, by the same models."""
     cpus: Mapping[str, float] = field(default_factory=dict)
     """Processor seconds that a sample took with the shares from before; 0: not known."""
     parts: Mapping[str, int] = field(default_factory=dict)
@@ -190,20 +192,22 @@ class Speed(NamedTuple):
 def fair(after: Speed, made: Made, tracks: Mapping[str, Track]) -> Speed:
     """What rounds would have come to if the machines had not become slower since the change.
 
-    A slower pace that every worker shows is not the plan's. A faster one excuses nothing, and accuses of nothing: what
-    a round takes beside computing need not have become less.
+    A pace that is slower than foretold for every worker is not the plan's doing. One that is faster excuses nothing,
+    and accuses of nothing: what a round takes beside computing need not have become less.
     """
-    by = [by for name in made.paces if (by := _changed_pace(made, name, tracks)) is not None]
-    factor = max(1.0, min(by, default=1.0))
+    late = [_lateness(made, name, tracks) for name in made.foretold]
+    factor = max(1.0, min(known)) if (known := [by for by in late if by is not None]) and None not in late else 1.0
     return after._replace(seconds=after.seconds / factor, samples_per_second=after.samples_per_second * factor)
 
 
-def _changed_pace(made: Made, name: str, tracks: Mapping[str, Track]) -> float | None:
-    """Seconds per sample since a change over those before; `None`: not known."""
+def _lateness(made: Made, name: str, tracks: Mapping[str, Track]) -> float | None:
+    """Seconds per sample since a change over those foretold for its share; `None`: not known."""
     track, mark = tracks.get(name), -1 if made.marks is None else made.marks.get(name, -1)
     points = steps_with(track.points, made.after.get(name, 0), mark) if track is not None else []
-    before = made.paces[name]
-    return median([p.busy / p.samples for p in points]) / before if points and before > 0 else None
+    foretold = made.foretold[name]
+    if not points or foretold <= 0 or any(point.ended <= 0 for point in points):
+        return None
+    return median([point.busy / point.samples for point in points]) / foretold
 
 
 def measured(

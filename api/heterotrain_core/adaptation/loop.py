@@ -89,11 +89,12 @@ def _decide(state: State, seen: Observation, weighed: Weighed, now: float, *, wi
     nodes, errors = {w.name: w.node for w in seen.workers}, {row.name: row.error for row in weighed.rows}
     # An alarm has told what it is about.
     found = () if state.urgent else drifted(state.spoken, weighed.rooms, errors, state.tracks, nodes)
-    spoken = noted(state.spoken, weighed.rooms, errors, state.tracks, told=found, generation=seen.generation + 1)
-    state = replace(state, spoken=spoken)
     why = "; ".join([verdict.words, *(f.words for f in found), gain_words(weighed)])
     state, decision = propose(state, seen, weighed, now, action=Action.PROPOSE, shares=weighed.wanted, why=why)
-    return state, replace(decision, found=found)
+    generation = seen.generation if state.pending is None else state.pending.generation
+    spoken = noted(state.spoken, weighed.rooms, errors, state.tracks, told=found, generation=generation)
+    told = replace(state, spoken=spoken) if state.pending is None else replace(state, spoken_next=spoken)
+    return told, replace(decision, found=found)
 
 
 def _begin(state: State, seen: Observation, weighed: Weighed, now: float) -> tuple[State, Decision] | None:
@@ -203,6 +204,7 @@ def _split(
             speed_before=made.speed_before,
             noise_before=made.noise_before,
             paces=made.paces,
+            foretold=made.foretold,
         )
         state = replace(state, pending=pending)
     return state, replace(decision, found=(*state.changes, *weighed.found))

@@ -66,6 +66,7 @@ def propose(
         noise_before=0.0 if measured is None else measured.error,
         changes=num_changes(state),
         paces={room.name: room.even for room in weighed.rooms if room.known},
+        foretold={room.name: room.pace(max(1, shares[room.name])) for room in weighed.rooms if room.known},
         cpus={name: cpu_per_sample(track, weighed.present.get(name, 0)) for name, track in state.tracks.items()},
         parts=micro_batches or {},
         held=action is Action.PROPOSE and any(row.limit == TRUST for row in weighed.rows),

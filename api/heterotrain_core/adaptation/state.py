@@ -64,6 +64,8 @@ class State:
     """Of workers that refused a larger share, or did not bear it."""
     spoken: Mapping[str, Spoken] = field(default_factory=dict)
     """What workers were when they were last spoken of."""
+    spoken_next: Mapping[str, Spoken] | None = None
+    """The same once the pending proposal is agreed; `None`: it tells of nobody."""
     urgent: str = FIRST
     """Why the next plan need not wait; empty: it must."""
     changes: tuple[Found, ...] = ()
@@ -109,7 +111,9 @@ def take_in(state: State, seen: Observation, now: float) -> tuple[State, bool]:
         state = replace(state, urgent=_membership(state.live, live), pending=None, ladder_before=None, guard=guard)
         woken = True
     began = now if state.began is None and seen.training else state.began
-    state = replace(state, tracks=tracks, live=live, began=began)
+    stayed = {name for name in live & state.live if tracks[name].seen >= state.tracks[name].seen}
+    spoken = {name: known for name, known in state.spoken.items() if name in stayed}
+    state = replace(state, tracks=tracks, live=live, began=began, spoken=spoken)
     if seen.answer is not None and state.pending is not None:
         state = _answered(state, state.pending, seen, seen.answer, now)
     woken = woken or (bool(state.urgent) and all_known(state) and not known_before)
@@ -166,7 +170,10 @@ def _membership(before: frozenset[str], now: frozenset[str]) -> str:
 
 
 def _answered(state: State, pending: Made, seen: Observation, answer: Answer, now: float) -> State:
-    state, before = replace(state, pending=None, ladder_before=None), state.ladder_before
+    before, spoken = state.ladder_before, state.spoken_next
+    state = replace(state, pending=None, ladder_before=None, spoken_next=None)
+    if spoken is not None and not answer.refusals:
+        state = replace(state, spoken=spoken)
     if before is not None and answer.refusals:
         return replace(state, ladder=replace(before, windows=0), wait_until=now + state.settings.interval_seconds)
     if not answer.refusals and pending.blind:

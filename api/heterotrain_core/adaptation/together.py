@@ -13,10 +13,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from statistics import median
 from typing import Final, NamedTuple
 
-from heterotrain_core.adaptation.estimate import NOISE_FLOOR, OUTLIER_Z, Point, SpeedModel
+from heterotrain_core.adaptation.estimate import NOISE_FLOOR, OUTLIER_Z, Point, SpeedModel, present_size
 from heterotrain_core.adaptation.track import REFERENCE_STEPS, Track, point_of, steps_with
 from heterotrain_core.adaptation.values import WorkerSeen
 
@@ -49,13 +50,13 @@ def aligned(tracks: Mapping[str, Track]) -> dict[str, Track]:
     A model of the last ten steps and one of the last hundred are of different times; what the others did meanwhile,
     against their own longer past, is taken out of the shorter one, as far as workers vary together at all.
     """
-    cells = _cells({name: _steps(track, _newest_size(track)) for name, track in tracks.items()})
+    cells = _cells({name: _steps(track) for name, track in tracks.items()})
     if len(cells) < 2:
         return dict(tracks)
     others = _others(cells)
     alike = _alike(cells, others)
     levels = _levels(cells, alike)
-    now = _now(cells, levels)
+    now = alike * _now(cells, levels)
     return {
         name: _with(track, now - levels[name], _error(cells[name], others[name], alike)) if name in cells else track
         for name, track in tracks.items()
@@ -65,7 +66,8 @@ def aligned(tracks: Mapping[str, Track]) -> dict[str, Track]:
 def shared(tracks: Mapping[str, Track], workers: Iterable[WorkerSeen]) -> dict[str, dict[int, float]]:
     """What new records have in common with what all others do at the same time: by worker and sequence, a logarithm.
 
-    It is the part that every one of the others shows at least; 0 as soon as one of them does not.
+    It is the part that every one of the others shows at least, of which there must be half at that time and with models
+    of some steps; 0 as soon as one of them does not.
     """
     steps: dict[str, list[_Step]] = {}
     new: dict[str, dict[int, _Step]] = {}
@@ -83,7 +85,7 @@ def shared(tracks: Mapping[str, Track], workers: Iterable[WorkerSeen]) -> dict[s
     newest, width = _grid(steps)
     needed = _half_of_the_others(len(steps))
     by_cell = _by_cell(_cells(steps))
-    least = {cell: _least(values) if len(values) > needed else {} for cell, values in by_cell.items()}
+    least = {cell: _least(values) if len(values) - 1 >= needed else {} for cell, values in by_cell.items()}
     return {
         name: {sequence: least[_cell(step, newest, width)].get(name, 0.0) for sequence, step in told.items()}
         for name, told in new.items()
@@ -96,16 +98,12 @@ def _with(track: Track, level: float, error: float) -> Track:
     return replace(track, model=replace(track.model.times(math.exp(level)), error=min(track.model.error, error)))
 
 
-def _newest_size(track: Track) -> int:
-    return track.points[-1].samples if track.points else 0
-
-
-def _steps(track: Track, size: int) -> list[_Step]:
-    """Its steps of one size: the model passes through their mean, not through that of others."""
+def _steps(track: Track) -> list[_Step]:
+    """Its steps of its present size: the model passes through their mean, not through that of others."""
     if track.model is None:
         return []
     most = OUTLIER_Z * track.model.noise
-    found = _against(steps_with(track.points, size), track.model).values()
+    found = _against(steps_with(track.points, present_size(track.points)), track.model).values()
     return [_Step(step.at, max(-most, min(most, step.off))) for step in found]
 
 
@@ -121,7 +119,8 @@ def _against(points: Sequence[Point], model: SpeedModel) -> dict[int, _Step]:
 
 def _grid(steps: Mapping[str, Sequence[_Step]]) -> tuple[float, float]:
     """The newest instant, and how long a cell lasts."""
-    gaps = [(all_[-1].at - all_[0].at) / (len(all_) - 1) for all_ in steps.values() if len(all_) > 1]
+    # Medians: a worker may have been away, or all in an evaluation.
+    gaps = [median([b.at - a.at for a, b in pairwise(all_)]) for all_ in steps.values() if len(all_) > 1]
     return max(step.at for all_ in steps.values() for step in all_), CELL_STEPS * max(gaps, default=0.0)
 
 

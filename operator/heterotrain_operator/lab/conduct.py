@@ -38,11 +38,12 @@ def conduct(
     with quotas as groups:
         lab = replace(lab, groups=groups)
         for seed in range(seeds):
-            speeds.append(_speeds(lab, seed, 0, say))
+            if not speeds or lab.level != 3:
+                speeds.append(_speeds(lab, seed, 0, say))
             for place, variant in enumerate(rotated(variants, seed), start=1):
                 run = _measure(lab, variant, seed, speeds[-1])
                 if lab.level == 3:
-                    speeds.append(_speeds(lab, seed, place, say))
+                    speeds.append(_speeds_after(lab, seed, place, speeds[-1], say))
                     run = between(run, *speeds[-2:])
                 say(f"seed {seed}: {_gist(run)}")
                 runs.append(run)
@@ -91,6 +92,15 @@ def _speeds(lab: Lab, seed: int, place: int, say: Callable[[str], None]) -> Spee
     speeds = measure_speeds(lab, seed, place, single=single)
     say(f"seed {seed}: {' + '.join(f'{v:,.1f}' for v in speeds.together)} samples/s")
     return speeds
+
+
+def _speeds_after(lab: Lab, seed: int, place: int, before: Speeds, say: Callable[[str], None]) -> Speeds:
+    """The speeds after a run; those of `before` if they cannot be measured, rather than losing all runs so far."""
+    try:
+        return _speeds(lab, seed, place, say)
+    except RunFailedError as error:
+        say(f"seed {seed}: speeds not measured, those from before are taken: {error}")
+        return replace(before, single=())
 
 
 def _measure(lab: Lab, variant: Variant, seed: int, speeds: Speeds) -> RunFigures | Failed:

@@ -83,3 +83,16 @@ def test_what_a_worker_is_compared_with_from_a_plan_on(
 ) -> None:
     room, tracks = seen(0.02, 0.009)
     assert noted(before, [room], errors_of(tracks), tracks, told=told, generation=7)["w"] == want
+
+
+def test_what_all_workers_changed_by_is_told_of_none() -> None:
+    room, tracks = seen(0.016, 0.009)
+    rooms = [replace(room, name=name) for name in "wxy"]
+    before = {name: spoken()["w"] for name in "wxy"}
+    of_all = dict.fromkeys("wxy", tracks["w"])
+    nodes = dict.fromkeys("wxy")
+
+    assert drifted(before, rooms, dict.fromkeys("wxy", 0.0), of_all, nodes) == ()
+    slower = [*rooms[:2], replace(rooms[2], per_sample=0.032)]
+    found = drifted(before, slower, dict.fromkeys("wxy", 0.0), of_all, nodes)
+    assert [f.words.partition(":")[0] for f in found] == ["y became 2.00x slower since plan 4"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from statistics import fmean
+from dataclasses import replace
 
 import pytest
 
@@ -123,11 +123,18 @@ def test_the_part_of_a_step_that_all_others_show(others: list[float], clock: boo
     assert found.get("a", {}).get(STEPS + 3) == (None if want is None else pytest.approx(want, abs=0.01))
 
 
-def test_few_of_the_others_say_nothing_of_all() -> None:
+@pytest.mark.parametrize(
+    ("there", "want"),
+    [
+        pytest.param("abc", 0.0, id="two of five others: too few"),
+        pytest.param("abcd", math.log(1.3), id="three of five"),
+    ],
+)
+def test_few_of_the_others_say_nothing_of_all(there: str, want: float) -> None:
     tracks = {name: track([1.0] * STEPS) for name in "abcdef"}
-    workers = [seen(name, [1.3] * 3 if name in "ab" else []) for name in "abcdef"]
+    workers = [seen(name, [1.3] * 3 if name in there else []) for name in "abcdef"]
 
-    assert set(shared(tracks, workers)["a"].values()) == {0.0}
+    assert shared(tracks, workers)["a"][STEPS + 3] == pytest.approx(want, abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -142,10 +149,10 @@ def test_few_of_the_others_say_nothing_of_all() -> None:
 def test_a_plan_is_held_against_the_machines_as_they_were_before_it(
     paces: tuple[float, float], want: tuple[float, float]
 ) -> None:
-    shares = {"a": 10, "b": 10}
     made = Made(
-        generation=2, effective_round=1, before=shares, after=shares, predicted_seconds=3.0, speed_before=1.0,
-        noise_before=0.0, changes={}, marks={"a": 2, "b": 2}, paces={"a": 0.1, "b": 0.1},
+        generation=2, effective_round=1, before={"a": 5, "b": 15}, after={"a": 10, "b": 10}, predicted_seconds=3.0,
+        speed_before=1.0, noise_before=0.0, changes={}, marks={"a": 2, "b": 2}, paces={"a": 0.07, "b": 0.2},
+        foretold={"a": 0.1, "b": 0.1},
     )  # fmt: skip
     tracks = {name: track([1.0] * 2 + [pace] * 6) for name, pace in zip("ab", paces, strict=True)}
 
@@ -181,6 +188,14 @@ def test_a_worker_that_really_becomes_slower_is_still_found_at_once(seed: int) -
     assert job.plans[-1][1]["w0"] < 50
 
 
-def test_weather_is_as_in_the_measurements() -> None:
-    factors = [math.log(f) for seed in range(20) for f in weather(seed)]
-    assert 0.1 < math.sqrt(fmean([f**2 for f in factors])) < 0.2
+def test_a_worker_that_was_away_does_not_make_the_others_steps_one() -> None:
+    """b has steps from before and after ten minutes elsewhere."""
+    shared_by_all = weather()
+    tracks = {f"w{i}": track([f * x for f, x in zip(shared_by_all, own(i), strict=True)]) for i in range(4)}
+    told = [*records([1.0] * 10, first=1), *records([1.0] * 10, first=STEPS - 9)]
+    away = [StepRecord(n, r.samples, r.timings, r.ended) for n, r in enumerate(told, 1)]
+    tracks["b"] = follow(Track(), "b", [replace(r, ended=r.ended - 600) if r.ended < 50 else r for r in away], 0.0)[0]
+
+    after = aligned(tracks)
+
+    assert all(error(after[f"w{i}"]) < error(tracks[f"w{i}"]) / 2 for i in range(4))
