@@ -97,7 +97,7 @@ class Rounds:
         self._dones: dict[tuple[int, int], Done] = {}
         self._refused: list[Done] = []
         self._discard: list[GradientKey] = []
-        self._published_at: deque[tuple[int, float]] = deque(maxlen=KEPT_INSTANTS)
+        self._published_at: dict[int, float] = {}
         self._watch = StalenessWatch()
         self._settings = RoundSettings(restored.groups if restored is not None else manifest.groups, None)
 
@@ -297,7 +297,8 @@ class Rounds:
                 RunReason.SHARD_FAILED, f"a commit of version {version} was answered, {self.committed} is due"
             )
         self.committed = version + 1
-        self._published_at.append((version + 1, now))
+        self._published_at[self.committed] = now
+        self._published_at.pop(self.committed - KEPT_INSTANTS, None)
         return self._pending_samples.popleft()
 
     def _carry_out(self, decisions: Sequence[Decision], now: float) -> list[Effect]:
@@ -332,7 +333,7 @@ class Rounds:
     def _note_wait(self, seat: _Seat, iteration: int, now: float) -> None:
         """A worker is done with an iteration: how long it could not have begun it after the one before."""
         sent, grant = seat.sent.pop(iteration, now), seat.grants.get(iteration)
-        there = dict(self._published_at).get(grant.version, sent) if grant is not None else sent
+        there = self._published_at.get(grant.version, sent) if grant is not None else sent
         seat.withheld = None if seat.done_at is None else max(0.0, max(sent, there) - seat.done_at)
         seat.done_at = now
 

@@ -195,18 +195,17 @@ def fair(after: Speed, made: Made, tracks: Mapping[str, Track]) -> Speed:
     A pace that is slower than foretold for every worker is not the plan's doing. One that is faster excuses nothing,
     and accuses of nothing: what a round takes beside computing need not have become less.
     """
-    late = [_lateness(made, name, tracks) for name in made.foretold]
-    factor = max(1.0, min(known)) if (known := [by for by in late if by is not None]) and None not in late else 1.0
+    factor = max(1.0, min((_lateness(made, name, tracks) for name in made.foretold), default=1.0))
     return after._replace(seconds=after.seconds / factor, samples_per_second=after.samples_per_second * factor)
 
 
-def _lateness(made: Made, name: str, tracks: Mapping[str, Track]) -> float | None:
-    """Seconds per sample since a change over those foretold for its share; `None`: not known."""
+def _lateness(made: Made, name: str, tracks: Mapping[str, Track]) -> float:
+    """Seconds per sample since a change over those foretold for its share; 1, no excuse, where they are not known."""
     track, mark = tracks.get(name), -1 if made.marks is None else made.marks.get(name, -1)
     points = steps_with(track.points, made.after.get(name, 0), mark) if track is not None else []
     foretold = made.foretold[name]
     if not points or foretold <= 0 or any(point.ended <= 0 for point in points):
-        return None
+        return 1.0
     return median([point.busy / point.samples for point in points]) / foretold
 
 

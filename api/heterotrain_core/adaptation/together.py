@@ -44,15 +44,27 @@ class _Step(NamedTuple):
     """Logarithm of measured over expected time."""
 
 
+class _Grid(NamedTuple):
+    """Where cells begin, and how long each lasts."""
+
+    newest: float
+    width: float
+
+    def cell(self, step: _Step) -> int:
+        """That a step lies in, 0 the newest."""
+        return int((self.newest - step.at) // self.width) if self.width > 0 else 0
+
+
 def aligned(tracks: Mapping[str, Track]) -> dict[str, Track]:
     """Tracks whose models can be compared: all of them tell times of now, and errors without what all share.
 
     A model of the last ten steps and one of the last hundred are of different times; what the others did meanwhile,
     against their own longer past, is taken out of the shorter one, as far as workers vary together at all.
     """
-    cells = _cells({name: _steps(track) for name, track in tracks.items()})
-    if len(cells) < 2:
+    known = {name: steps for name, track in tracks.items() if (steps := _steps(track))}
+    if len(known) < 2:
         return dict(tracks)
+    cells = _cells(known, _grid(known))
     others = _others(cells)
     alike = _alike(cells, others)
     levels = _levels(cells, alike)
@@ -82,12 +94,12 @@ def shared(tracks: Mapping[str, Track], workers: Iterable[WorkerSeen]) -> dict[s
     steps = {name: all_ for name, all_ in steps.items() if all_}
     if len(steps) < 2:
         return {}
-    newest, width = _grid(steps)
+    grid = _grid(steps)
     needed = _half_of_the_others(len(steps))
-    by_cell = _by_cell(_cells(steps))
+    by_cell = _by_cell(_cells(steps, grid))
     least = {cell: _least(values) if len(values) - 1 >= needed else {} for cell, values in by_cell.items()}
     return {
-        name: {sequence: least[_cell(step, newest, width)].get(name, 0.0) for sequence, step in told.items()}
+        name: {sequence: least[grid.cell(step)].get(name, 0.0) for sequence, step in told.items()}
         for name, told in new.items()
     }
 
@@ -117,28 +129,21 @@ def _against(points: Sequence[Point], model: SpeedModel) -> dict[int, _Step]:
     }
 
 
-def _grid(steps: Mapping[str, Sequence[_Step]]) -> tuple[float, float]:
-    """The newest instant, and how long a cell lasts."""
+def _grid(steps: Mapping[str, Sequence[_Step]]) -> _Grid:
+    """That of workers of whom each has a step."""
     # Medians: a worker may have been away, or all in an evaluation.
     gaps = [median([b.at - a.at for a, b in pairwise(all_)]) for all_ in steps.values() if len(all_) > 1]
-    return max(step.at for all_ in steps.values() for step in all_), CELL_STEPS * max(gaps, default=0.0)
+    newest = max(step.at for all_ in steps.values() for step in all_)
+    return _Grid(newest, CELL_STEPS * max(gaps, default=0.0))
 
 
-def _cell(step: _Step, newest: float, width: float) -> int:
-    return int((newest - step.at) // width) if width > 0 else 0
-
-
-def _cells(steps: Mapping[str, Sequence[_Step]]) -> dict[str, Cells]:
-    """Workers that have steps, each with its mean by cell."""
-    known = {name: all_ for name, all_ in steps.items() if all_}
-    if not known:
-        return {}
-    newest, width = _grid(known)
+def _cells(steps: Mapping[str, Sequence[_Step]], grid: _Grid) -> dict[str, Cells]:
+    """Each worker's mean by cell."""
     cells: dict[str, Cells] = {}
-    for name, all_ in known.items():
+    for name, all_ in steps.items():
         by_cell: dict[int, list[float]] = {}
         for step in all_:
-            by_cell.setdefault(_cell(step, newest, width), []).append(step.off)
+            by_cell.setdefault(grid.cell(step), []).append(step.off)
         cells[name] = {cell: _mean(offs) for cell, offs in by_cell.items()}
     return cells
 

@@ -96,7 +96,7 @@ class Result:
     quotas: Sequence[float]
     """Level 3: cores, by worker."""
     speeds: Sequence[Speeds]
-    """As they were measured: in each pass before its runs, at level 3 after each of them too."""
+    """As they were measured: in each pass before its runs; at level 3 before the first run of all, and after each."""
     best_share_of_ideal: float
     runs: Sequence[RunFigures | Failed] = field(default_factory=tuple)
 
