@@ -129,6 +129,7 @@ def make_state(
     each = control_pb2.WORKER_PHASE_TRAINING if phase == TRAINING else control_pb2.WORKER_PHASE_JOINED
     phases = {"cpu-0": each, "cpu-1": each} if workers is None else workers
     values: dict[str, Any] = {
+        "term": 1,
         "version": 40,
         "rounds_planned": 120,
         "epochs": 3,

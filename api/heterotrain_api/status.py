@@ -245,6 +245,8 @@ class Restart(Resource):
     """The same in words."""
     time: Time
     """When it was found to be lost."""
+    term: Count = 0
+    """Term of the training, as it was known then: a parameter server is made good in a later one."""
 
 
 class Recovery(Resource):

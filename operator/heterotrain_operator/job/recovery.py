@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from heterotrain_api.conditions import Reason
+from heterotrain_api.conditions import ConditionType, Reason, is_true
 from heterotrain_api.contract import Role
 from heterotrain_api.status import ConditionStatus, HeteroTrainJobStatus, Recovery, Restart
 from heterotrain_operator.job.children import next_attempt
@@ -17,6 +17,7 @@ from heterotrain_operator.job.restart_rules import limit_of
 from heterotrain_operator.job.slots import Slot
 from heterotrain_operator.job.statement import Statement
 from heterotrain_operator.job.view import View
+from heterotrain_rpc import control_pb2
 
 _NAMED: Final = 8
 """Places that the words name; of more the number is said."""
@@ -70,6 +71,11 @@ def recovering(view: View, ready: Readiness) -> Statement:
             f"{restart.name} is started again ({times_words(view, restart)}): {restart.message}" for restart in away
         ]
         return Statement(ConditionStatus.TRUE, away[0].reason, _listed(words, "; "))
+    behind = tuple(_behind(view))
+    if behind:
+        words = [f"{restart.name} runs again ({times_words(view, restart)}): {restart.message}" for restart in behind]
+        back = "; the training goes back to a checkpoint"
+        return Statement(ConditionStatus.TRUE, behind[0].reason, _listed(words, "; ") + back)
     return recovered(view.status.recovery)
 
 
@@ -102,6 +108,24 @@ def _away(view: View, ready: Readiness) -> Iterator[Restart]:
             yield restart
 
 
+def _behind(view: View) -> Iterator[Restart]:
+    """Parameter servers that run again and without which the training has not gone on yet.
+
+    The coordinator may take a server that is gone for a slow connection longer than its successor takes to start.
+    """
+    was_recovering = is_true(view.status.conditions, ConditionType.RECOVERING)
+    for slot in view.pods:
+        restart = view.restart_of(slot) if slot.role is Role.PS else None
+        if restart is not None and (was_recovering if view.state is None else _precedes(view.state, restart)):
+            yield restart
+
+
+def _precedes(state: control_pb2.JobState, restart: Restart) -> bool:
+    """Whether what the coordinator says is older than the training that the new server takes part in."""
+    gathering = state.phase == control_pb2.PHASE_WAITING
+    return state.term - gathering <= restart.term
+
+
 def _is_away(view: View, slot: Slot, ready: Readiness) -> bool:
     pod = fills(view, view.pods[slot])
     return pod is not None and slot in ready.by_slot and pod.phase in ("Pending", "Running")
@@ -123,6 +147,7 @@ def _counted(view: View, loss: Loss) -> Restart:
         reason=loss.failure.reason,
         message=loss.failure.message,
         time=view.now,
+        term=0 if view.state is None else count(view.state.term),
     )
 
 

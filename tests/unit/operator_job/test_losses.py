@@ -12,6 +12,7 @@ from builders_operator import (
     FINISHING,
     NOW,
     TRAINING,
+    WAITING,
     ago,
     condition,
     decided,
@@ -29,7 +30,7 @@ from builders_operator import (
     training_status,
     viewed,
 )
-from heterotrain_api.conditions import ConditionType, Reason
+from heterotrain_api.conditions import ConditionType, Reason, set_condition
 from heterotrain_api.contract import Annotation, Container
 from heterotrain_api.status import ConditionStatus, HeteroTrainJobStatus, Recovery, Restart
 from heterotrain_api.trainer_config import TrainerConfig
@@ -323,6 +324,46 @@ def test_once_it_runs_the_condition_says_what_it_cost() -> None:
     assert (status, reason) == ("False", "Recovered")
     cost = "the training went back to a checkpoint once, 7 rounds were trained again"
     assert words == f"1 pod was started again: ps-1 (Evicted); {cost}"
+
+
+class Told(NamedTuple):
+    text: str
+    state: control_pb2.JobState | None
+    """What the coordinator said last."""
+    want: str
+    before: ConditionStatus = ConditionStatus.FALSE
+    """Of the condition."""
+
+
+RUNS_AGAIN = "ps-1 runs again (1 of at most 3 times): was taken; the training goes back to a checkpoint"
+TOLD = [
+    Told("the loss has not been seen yet", make_state(term=2), RUNS_AGAIN),
+    Told("the new server is waited for", make_state(WAITING, term=2), RUNS_AGAIN),
+    Told("the workers come back", make_state(WAITING, term=3), RUNS_AGAIN),
+    Told("it trains again", make_state(term=3, restores=1), ""),
+    Told("the workers come back from a later loss", make_state(WAITING, term=4, restores=1), ""),
+    Told("a new operator, while it goes back", None, RUNS_AGAIN, before=ConditionStatus.TRUE),
+    Told("a new operator, when it has long been back", None, ""),
+]
+
+
+@pytest.mark.parametrize("case", TOLD, ids=[case.text for case in TOLD])
+def test_a_server_that_runs_is_made_good_once_the_training_has_gone_back(case: Told) -> None:
+    status = restarted("ps-1", 1, pod="fashion-ps-1-2", term=2)
+    old = set_condition(
+        status.conditions, ConditionType.RECOVERING, case.before, Reason.EVICTED, generation=1, now=ago(60)
+    )
+    job = trained(status.model_copy(update={"conditions": old.conditions}))
+    training = {} if case.state is None else {"training": seen(case.state)}
+    decision = decided(job, all_but(make_pod("ps-1", attempt=2)), now=in_(30), **training)
+    said = condition(decision, ConditionType.RECOVERING)
+    assert said[:2] == (("True", "Evicted") if case.want else ("False", "Recovered"))
+    assert case.want in said[2]
+
+
+def test_a_loss_is_written_down_with_the_term_it_fell_into() -> None:
+    first = decided(trained(), all_but(without=("ps-1",)), training=seen(make_state(term=4)))
+    assert [restart.term for restart in status_of(first).recovery.restarts] == [4]
 
 
 def test_the_end_still_says_what_was_lost() -> None:

@@ -66,7 +66,7 @@ def told(
 
 def test_the_coordinator_is_asked_for_the_number_that_the_manifest_wants() -> None:
     decision = decided(job(4), pods(), training=told(2))
-    assert decision.requests == (ScaleGroup("scale-cpu-4-g2-t0", "cpu", 4),)
+    assert decision.requests == (ScaleGroup("scale-cpu-4-g2-t1", "cpu", 4),)
     assert (decision.make, decision.delete) == ((), ()), "pods follow its answer"
     assert status_of(decision).groups == (GroupStatus(name="cpu", replicas=2),)
 
@@ -78,11 +78,11 @@ UNASKED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     (
         "it has answered",
         job(4),
-        {"training": told(2), "answers": (Answer("scale-cpu-4-g2-t0", False, "it would be too many"),)},
+        {"training": told(2), "answers": (Answer("scale-cpu-4-g2-t1", False, "it would be too many"),)},
     ),
     (
         "it has answered long ago",
-        job(4, training_status(requests=(RequestAnswer(id="scale-cpu-4-g2-t0", accepted=False),))),
+        job(4, training_status(requests=(RequestAnswer(id="scale-cpu-4-g2-t1", accepted=False),))),
         {"training": told(2)},
     ),
 ]
@@ -95,13 +95,13 @@ def test_the_coordinator_is_not_asked(found: dict[str, Any], fields: dict[str, A
 
 def test_a_refusal_is_told_and_another_edit_is_another_question() -> None:
     refused = decided(
-        job(4), pods(), training=told(2), answers=(Answer("scale-cpu-4-g2-t0", False, "shares below the minimum"),)
+        job(4), pods(), training=told(2), answers=(Answer("scale-cpu-4-g2-t1", False, "shares below the minimum"),)
     )
     (answer,) = status_of(refused).requests
     assert (answer.accepted, answer.message) == (False, "shares below the minimum")
     assert [(e.warning, e.reason) for e in refused.events if "scale" in e.message] == [(True, "RequestRefused")]
     again = decided(job(3, status_of(refused), generation=3), pods(), training=told(2))
-    assert again.requests == (ScaleGroup("scale-cpu-3-g3-t0", "cpu", 3),)
+    assert again.requests == (ScaleGroup("scale-cpu-3-g3-t1", "cpu", 3),)
 
 
 def test_workers_that_are_expected_get_pods_with_certificates_of_their_own_and_are_no_losses() -> None:
@@ -207,6 +207,6 @@ def test_an_edit_as_all_have_joined_waits_for_the_training() -> None:
 
 def test_shares_that_a_new_job_must_have_are_not_asked_of_one_that_was_scaled() -> None:
     decision = decided(job(4, batch={"initial": 4}), pods(), training=told(2))
-    assert decision.requests == (ScaleGroup("scale-cpu-4-g2-t0", "cpu", 4),)
+    assert decision.requests == (ScaleGroup("scale-cpu-4-g2-t1", "cpu", 4),)
     new = job(4, make_status(), generation=1, batch={"initial": 4})
     assert "batch.initial" in str(viewed(new).faults)
