@@ -95,27 +95,42 @@ def probe_of(device: torch.device) -> MemoryProbe:
 
 
 class PeakWatch:
-    """Chooses the steps to look at: the first with a size, then each so many, since a look takes some 100 µs."""
+    """Chooses the steps to look at: the first with a size, then each so many, since a look takes some 100 µs.
+
+    Pages that are let go are made anew in the steps that follow, which can take as long as half of a step. So nothing
+    is let go for one smaller grant alone, as the last one of an epoch is: it is not looked at either.
+    """
 
     def __init__(self, probe: MemoryProbe) -> None:
         self._probe = probe
         self._seen: Counter[int] = Counter()
         self._looking = False
-        self._largest = 0
+        self._kept = 0
+        """Largest batch whose memory may still be kept."""
+        self._smaller = False
+        """The grant is the first one that needs less."""
 
     def expect(self, largest: int) -> None:
         """The next grant is computed in batches of at most so many samples."""
-        if largest < self._largest:
+        lasts, self._smaller = self._smaller, False
+        if largest >= self._kept:
+            self._kept = largest
+        elif lasts:
             self._probe.let_go()
-        self._largest = largest
+            self._kept = largest
+        else:
+            self._smaller = True
 
     def begin(self, samples: int) -> None:
         """So many samples are computed at once now."""
-        self._seen[samples] += 1
-        seen = self._seen[samples]
-        self._looking = self._probe.limit > 0 and (seen <= FIRST_LOOKS or seen % LOOK_EACH == 0)
+        self._looking = self._probe.limit > 0 and not self._smaller and self._is_due(samples)
         if self._looking:
             self._probe.begin()
+
+    def _is_due(self, samples: int) -> bool:
+        self._seen[samples] += 1
+        seen = self._seen[samples]
+        return seen <= FIRST_LOOKS or seen % LOOK_EACH == 0
 
     def end(self, samples: int) -> MemoryUse:
         """They are computed."""

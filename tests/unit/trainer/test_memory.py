@@ -125,14 +125,26 @@ def test_the_first_batches_of_a_size_are_looked_at_and_then_now_and_then() -> No
     assert looked == [8] * 8 + [0] * 7 + [8] + [0] * 15 + [8] + [0] * 8 + [4]
 
 
-def test_what_larger_batches_needed_is_let_go_before_smaller_ones() -> None:
+def test_what_larger_batches_needed_is_let_go_when_smaller_ones_last() -> None:
     probe = CountedProbe()
     watch, let_gone = PeakWatch(probe), []
-    for largest in (8, 16, 16, 8, 8, 4, 16):
+    for largest in (8, 16, 16, 8, 8, 8, 4, 2, 16):
         watch.expect(largest)
         let_gone.append(probe.let_gone)
 
-    assert let_gone == [0, 0, 0, 1, 1, 2, 2]
+    assert let_gone == [0, 0, 0, 0, 1, 1, 1, 2, 2]
+
+
+def test_one_smaller_grant_between_larger_ones_costs_nothing_and_tells_nothing() -> None:
+    probe = CountedProbe()
+    watch, looked = PeakWatch(probe), []
+    for largest in (16, 3, 16, 3, 16, 8, 8):
+        watch.expect(largest)
+        watch.begin(largest)
+        looked.append(watch.end(largest).samples)
+
+    assert looked == [16, 0, 16, 0, 16, 0, 8]
+    assert probe.let_gone == 1, "only once 8 has come twice"
 
 
 def test_without_a_limit_nothing_is_looked_at() -> None:
