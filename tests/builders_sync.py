@@ -89,7 +89,7 @@ class World:
         assert isinstance(grant, Grant)
         if not refused:
             self.arrived[worker, grant.iteration] = grant
-        self.clocks.tick(worker)
+        self.clocks.tick(worker, self.policy.synchronization)
         return self.happen(
             lambda: self.policy.on_done(
                 worker, grant.iteration, grant.version, grant.samples, self.now, refused=refused
@@ -109,6 +109,7 @@ class World:
             {n: Share(s) for n, s in zip(self.names, shares, strict=True)},
             synchronization=synchronization,
         )
+        self.clocks.behind = self.computing()
         return self.happen(lambda: self.policy.on_plan(plan, self.now))
 
     def synchronize(self, synchronization: Synchronization) -> list[Decision]:
@@ -227,6 +228,8 @@ class Clocks:
     def __init__(self) -> None:
         self.values: dict[int, int] = {}
         self.floor = 0
+        self.behind: set[int] = set()
+        """Computing with shares of an older plan."""
 
     def take_part(self, policy: Policy, computing: set[int]) -> None:
         live = set(policy.live)
@@ -236,12 +239,20 @@ class Clocks:
             if worker in self.values and not takes_part:
                 self.floor = min(self.values.values())
                 del self.values[worker]
+                self.behind.discard(worker)
             elif worker not in self.values and takes_part:
                 self.values[worker] = min(self.values.values(), default=self.floor)
 
-    def tick(self, worker: int) -> None:
-        if worker in self.values:
-            self.values[worker] += 1
+    def tick(self, worker: int, synchronization: Synchronization) -> None:
+        if worker not in self.values:
+            return
+        self.values[worker] += 1
+        bound = most_ahead(synchronization)
+        if worker in self.behind and bound is not None:
+            others = [clock for other, clock in self.values.items() if other != worker]
+            ahead = min([max(self.values.values()), *(clock + bound for clock in others)])
+            self.values[worker] = max(self.values[worker], ahead)
+        self.behind.discard(worker)
 
     def align(self) -> None:
         self.values = dict.fromkeys(self.values, max(self.values.values(), default=0))
@@ -253,6 +264,17 @@ class Clocks:
                 assert ahead <= bound
             case Dssp(lower=lower, range=width):
                 assert ahead <= lower + width
+
+
+def most_ahead(synchronization: Synchronization) -> int | None:
+    """Of the slowest, for everybody, under modes whose bound counts iterations."""
+    match synchronization:
+        case Ssp(staleness_bound=bound):
+            return bound
+        case Dssp(lower=lower):
+            return lower
+        case _:
+            return None
 
 
 def randomly(seed: int) -> Callable[[Sequence[int]], int]:

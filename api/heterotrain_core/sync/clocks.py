@@ -70,6 +70,14 @@ class Clocks:
         clock = self._values[worker] = self._values[worker] + 1
         self._highest = max(self._highest, clock)
 
+    def catch_up(self, worker: int, most_ahead: int) -> None:
+        """To the largest clock, at most `most_ahead` beyond the least of the others: the iterations between are skipped.
+        O(N).
+        """
+        own = self._values[worker]
+        least = min((clock for other, clock in self._values.items() if other != worker), default=own)
+        self._values[worker] = max(own, min(self._highest, least + most_ahead))
+
     def align(self) -> None:
         """All clocks to the largest: everybody has been waited for, whoever skipped iterations skipped them."""
         self._values = dict.fromkeys(self._values, self._highest)

@@ -86,8 +86,12 @@ class DsspMode(PushMode):
         self._allowed.clear()
         self._favoured.clear()
 
+    @property
+    def _most_ahead(self) -> int | None:
+        return self._range.lower
+
     def _startable(self) -> set[int]:
-        startable = self._take_waiting(self._limit(self._range.lower))
+        startable = super()._startable()
         if self._favoured:
             farthest = self._clocks.lowest + self._range.lower + self._range.range
             startable |= {w for w in self._favoured if w in self._idle and self._clocks[w] <= farthest}

@@ -79,6 +79,10 @@ class Mode(ABC):
         """A worker's status or share has changed, and it is still there; the default is for modes that look it up."""
         return
 
+    def replanned(self) -> None:
+        """Grants given from now on have other shares; the default is for modes where nobody is behind another."""
+        return
+
     @abstractmethod
     def left(self, worker: int) -> None:
         """A worker is gone: give its uncommitted samples back."""

@@ -213,6 +213,7 @@ class Policy:
         self._plan_round = self._mode.next_round
         for worker in self._state.live:
             self._mode.update(worker)
+        self._mode.replanned()
         if plan.synchronization is not None:
             self._synchronize(plan.synchronization)
         return self._advance(now)

@@ -3,6 +3,10 @@
 The blocking rule, on starts: a worker that has completed c iterations may start its next one iff c - least c of all
 that take part <= bound. Those take part who have a share in the plan, and whoever still computes. At the end of an
 epoch everybody waits for everybody, so all clocks go on from the largest.
+
+Iterations that a worker is behind because of shares that no longer hold are skipped: with shares that all take alike
+long it would never make them good, and the others would wait for it for ever with nothing left of their bound. It
+catches up when its first gradient after a new plan is in, so what it computes is never staler than the bound allows.
 """
 
 from __future__ import annotations
@@ -31,6 +35,8 @@ class PushMode(Mode):
         self._idle: set[int] = set()
         self._waiting: list[tuple[int, int]] = []
         """Heap of (clock, worker) of the idle; entries that do not fit any more are skipped."""
+        self._to_catch_up: set[int] = set()
+        """Workers that compute with shares of an older plan."""
         for worker in state.live:
             self.update(worker)
 
@@ -88,9 +94,14 @@ class PushMode(Mode):
                 self._clocks.enter(worker)
             self._wait(worker)
 
+    def replanned(self) -> None:
+        """Whoever computes catches up when that is done. The idle wait for others, so they are not behind."""
+        self._to_catch_up = set(self._computing)
+
     def left(self, worker: int) -> None:
         """Out of the minimum at once."""
         grant = self._computing.pop(worker, None)
+        self._to_catch_up.discard(worker)
         if grant is not None:
             self._state.cursor.give_back(grant.ranges)
         self._bound.gone(worker)
@@ -103,6 +114,9 @@ class PushMode(Mode):
         self._arrived = grant, refused
         self._bound.gone(worker)
         self._clocks.tick(worker)
+        if worker in self._to_catch_up and self._most_ahead is not None:
+            self._clocks.catch_up(worker, self._most_ahead)
+        self._to_catch_up.discard(worker)
         self.update(worker)
 
     def due(self, now: float, *, timer: bool) -> Commit | None:
@@ -146,9 +160,14 @@ class PushMode(Mode):
         self._clocks.align()
         self._waiting = [(self._clocks[w], w) for w in sorted(self._idle)]
 
+    @property
+    def _most_ahead(self) -> int | None:
+        """Iterations that every worker may be ahead of the slowest; `None`: any number."""
+        return self._settings.bound
+
     def _startable(self) -> set[int]:
         """Take the idle workers that may start out of the heap."""
-        return self._take_waiting(self._limit(self._settings.bound))
+        return self._take_waiting(self._limit(self._most_ahead))
 
     def _take_waiting(self, limit: int | None) -> set[int]:
         """Idle workers with a clock of at most `limit`; `None`: all."""

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from builders_sync import examples
 from heterotrain_core.sync.clocks import Clocks
 
-ACTIONS = st.lists(st.tuples(st.sampled_from(["tick"] * 5 + ["enter", "leave", "align"]), st.integers(0, 4)))
+ACTIONS = st.lists(st.tuples(st.sampled_from(["tick"] * 5 + ["enter", "leave", "align", "catch up"]), st.integers(0, 4)))
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -25,6 +25,10 @@ def test_lowest_slowest_and_highest_are_always_at_hand(actions: list[tuple[str, 
         elif action == "tick" and worker in plain:
             plain[worker] += 1
             clocks.tick(worker)
+        elif action == "catch up" and worker in plain:
+            others = [clock for other, clock in plain.items() if other != worker]
+            plain[worker] = max(plain[worker], min([max(plain.values()), *(clock + 2 for clock in others)]))
+            clocks.catch_up(worker, 2)
         elif action == "align" and plain:
             plain = dict.fromkeys(plain, max(plain.values()))
             clocks.align()

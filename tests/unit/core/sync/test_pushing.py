@@ -107,6 +107,33 @@ def test_at_the_end_of_an_epoch_clocks_go_on_from_the_largest() -> None:
     assert len(job.done(A)) == 2, "A is ahead of nobody"
 
 
+def test_with_new_shares_nobody_waits_for_iterations_that_the_old_ones_left_behind() -> None:
+    job = world(Ssp(2))
+    for _ in range(3):
+        job.done(A)
+        job.done(B)
+    assert job.policy.waiting_for == (C,), "A and B are three ahead"
+
+    assert [d.worker for d in job.plan([4, 2, 2]) if isinstance(d, Grant)] == []
+    assert [d.worker for d in job.done(C) if isinstance(d, Grant)] == [A, B, C]
+
+    job.done(A)
+    job.done(A)
+    assert len(job.done(A)) == 1, "three ahead again, as at the beginning"
+    job.done(B)
+    assert [d.worker for d in job.done(C) if isinstance(d, Grant)] == [A, C]
+
+
+def test_who_catches_up_does_not_wait_for_another_who_has_yet_to() -> None:
+    job = world(Ssp(1))
+    job.done(A)
+    job.done(A)
+    job.plan([3, 3, 2])
+
+    assert [d.worker for d in job.done(B) if isinstance(d, Grant)] == [B], "one ahead of C; A stays two ahead"
+    assert [d.worker for d in job.done(C) if isinstance(d, Grant)] == [A, C]
+
+
 def test_a_lowered_bound_is_in_force_when_the_gradients_beyond_it_are_in() -> None:
     job = world(Ssp(8))
     for _ in range(5):
