@@ -71,9 +71,7 @@ class Clocks:
         self._highest = max(self._highest, clock)
 
     def catch_up(self, worker: int, most_ahead: int) -> None:
-        """To the largest clock, at most `most_ahead` beyond the least of the others: the iterations between are skipped.
-        O(N).
-        """
+        """Skip iterations up to the largest clock, at most `most_ahead` beyond the least of the others. O(N)."""
         own = self._values[worker]
         least = min((clock for other, clock in self._values.items() if other != worker), default=own)
         self._values[worker] = max(own, min(self._highest, least + most_ahead))

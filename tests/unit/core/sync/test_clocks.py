@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 from builders_sync import examples
 from heterotrain_core.sync.clocks import Clocks
 
-ACTIONS = st.lists(st.tuples(st.sampled_from(["tick"] * 5 + ["enter", "leave", "align", "catch up"]), st.integers(0, 4)))
+ACTIONS = st.lists(
+    st.tuples(st.sampled_from(["tick"] * 5 + ["enter", "leave", "align", "catch up"]), st.integers(0, 4))
+)
 
 
 @settings(max_examples=examples(100), deadline=None)
