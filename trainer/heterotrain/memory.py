@@ -13,6 +13,8 @@ from heterotrain_core.memory import NO_MEMORY_USE, MemoryUse
 
 FIRST_LOOKS: Final = 8
 LOOK_EACH: Final = 16
+MUCH_SMALLER: Final = 0.5
+"""Of what memory is kept for: batches from then on for which it is worth letting go."""
 
 _WORDS: Final = ("out of memory", "can't allocate memory", "cannot allocate memory")
 """Of PyTorch's RuntimeErrors: of its CPU allocator, and of libraries below it."""
@@ -97,8 +99,9 @@ def probe_of(device: torch.device) -> MemoryProbe:
 class PeakWatch:
     """Chooses the steps to look at: the first with a size, then each so many, since a look takes some 100 µs.
 
-    Pages that are let go are made anew in the steps that follow, which can take as long as half of a step. So nothing
-    is let go for one smaller grant alone, as the last one of an epoch is: it is not looked at either.
+    What is kept for larger batches counts into the peaks of smaller ones, so these are not looked at. Letting it go has
+    its pages made anew in the steps that follow, which takes up to half of a step and looks like a slower worker. So it
+    is done only when batches are much smaller, and not for one grant alone, as the last one of an epoch is.
     """
 
     def __init__(self, probe: MemoryProbe) -> None:
@@ -107,23 +110,20 @@ class PeakWatch:
         self._looking = False
         self._kept = 0
         """Largest batch whose memory may still be kept."""
-        self._smaller = False
-        """The grant is the first one that needs less."""
+        self._largest = 0
+        """Batch of the grant."""
 
     def expect(self, largest: int) -> None:
         """The next grant is computed in batches of at most so many samples."""
-        lasts, self._smaller = self._smaller, False
-        if largest >= self._kept:
-            self._kept = largest
-        elif lasts:
+        before, self._largest = self._largest, largest
+        if max(before, largest) < MUCH_SMALLER * self._kept:
             self._probe.let_go()
             self._kept = largest
-        else:
-            self._smaller = True
+        self._kept = max(self._kept, largest)
 
     def begin(self, samples: int) -> None:
         """So many samples are computed at once now."""
-        self._looking = self._probe.limit > 0 and not self._smaller and self._is_due(samples)
+        self._looking = self._probe.limit > 0 and self._largest >= self._kept and self._is_due(samples)
         if self._looking:
             self._probe.begin()
 

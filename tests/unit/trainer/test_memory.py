@@ -125,26 +125,29 @@ def test_the_first_batches_of_a_size_are_looked_at_and_then_now_and_then() -> No
     assert looked == [8] * 8 + [0] * 7 + [8] + [0] * 15 + [8] + [0] * 8 + [4]
 
 
-def test_what_larger_batches_needed_is_let_go_when_smaller_ones_last() -> None:
+@pytest.mark.parametrize(
+    ("grants", "want", "looked_at"),
+    [
+        pytest.param((8, 16, 16), (0, 0, 0), (8, 16, 16), id="larger ones"),
+        pytest.param((16, 7, 7, 7), (0, 0, 1, 1), (16, 0, 7, 7), id="much smaller ones that last"),
+        pytest.param((16, 7, 3, 4), (0, 0, 1, 1), (16, 0, 3, 4), id="whatever they are"),
+        pytest.param((16, 3, 16, 3, 16), (0, 0, 0, 0, 0), (16, 0, 16, 0, 16), id="the last grants of epochs"),
+        pytest.param((16, 14, 14, 9, 9), (0, 0, 0, 0, 0), (16, 0, 0, 0, 0), id="somewhat smaller ones"),
+        pytest.param((16, 14, 3, 14, 3, 3), (0, 0, 0, 0, 0, 1), (16, 0, 0, 0, 0, 3), id="both"),
+    ],
+)
+def test_what_larger_batches_needed_is_let_go_for_much_smaller_ones_that_last(
+    grants: tuple[int, ...], want: tuple[int, ...], looked_at: tuple[int, ...]
+) -> None:
     probe = CountedProbe()
-    watch, let_gone = PeakWatch(probe), []
-    for largest in (8, 16, 16, 8, 8, 8, 4, 2, 16):
-        watch.expect(largest)
-        let_gone.append(probe.let_gone)
-
-    assert let_gone == [0, 0, 0, 0, 1, 1, 1, 2, 2]
-
-
-def test_one_smaller_grant_between_larger_ones_costs_nothing_and_tells_nothing() -> None:
-    probe = CountedProbe()
-    watch, looked = PeakWatch(probe), []
-    for largest in (16, 3, 16, 3, 16, 8, 8):
+    watch, let_gone, looked = PeakWatch(probe), [], []
+    for largest in grants:
         watch.expect(largest)
         watch.begin(largest)
+        let_gone.append(probe.let_gone)
         looked.append(watch.end(largest).samples)
 
-    assert looked == [16, 0, 16, 0, 16, 0, 8]
-    assert probe.let_gone == 1, "only once 8 has come twice"
+    assert (tuple(let_gone), tuple(looked)) == (want, looked_at)
 
 
 def test_without_a_limit_nothing_is_looked_at() -> None:
