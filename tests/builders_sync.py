@@ -109,7 +109,8 @@ class World:
             {n: Share(s) for n, s in zip(self.names, shares, strict=True)},
             synchronization=synchronization,
         )
-        self.clocks.behind = self.computing()
+        if list(shares) != [share.samples for share in self.policy.plan.shares.values()]:
+            self.clocks.behind |= self.computing()
         return self.happen(lambda: self.policy.on_plan(plan, self.now))
 
     def synchronize(self, synchronization: Synchronization) -> list[Decision]:
@@ -229,7 +230,7 @@ class Clocks:
         self.values: dict[int, int] = {}
         self.floor = 0
         self.behind: set[int] = set()
-        """Computing with shares of an older plan."""
+        """Computed with shares of an older plan, and have not caught up."""
 
     def take_part(self, policy: Policy, computing: set[int]) -> None:
         live = set(policy.live)
@@ -252,9 +253,11 @@ class Clocks:
             others = [clock for other, clock in self.values.items() if other != worker]
             ahead = min([max(self.values.values()), *(clock + bound for clock in others)])
             self.values[worker] = max(self.values[worker], ahead)
-        self.behind.discard(worker)
+        if bound is None or self.values[worker] == max(self.values.values()):
+            self.behind.discard(worker)
 
     def align(self) -> None:
+        self.behind.clear()
         self.values = dict.fromkeys(self.values, max(self.values.values(), default=0))
 
     def check_start(self, worker: int, synchronization: Synchronization) -> None:

@@ -34,7 +34,7 @@ class ConditionType(StrEnum):
     METRICS_AVAILABLE = "MetricsAvailable"
     """The steps of every live worker are told."""
     RECOVERING = "Recovering"
-    """A part of the job was lost and is being started again. False at the end says what was lost in all."""
+    """A part of the job was lost and does not work again yet. False at the end says what was lost in all."""
     SUCCEEDED = "Succeeded"
     """The training ended as asked for and the model is saved. Unknown while the job is active."""
 

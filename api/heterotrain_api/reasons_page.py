@@ -29,7 +29,8 @@ _STATEMENTS = {
     ConditionType.STRAGGLER_DETECTED: "A worker holds the others up although it has its smallest share.",
     ConditionType.METRICS_AVAILABLE: "The steps of every live worker are told.",
     ConditionType.RECOVERING: (
-        "A part of the job was lost and is being started again. False: nothing is missing; the message says what was."
+        "A part of the job was lost: it is being started again, or the training has not gone back to its checkpoint"
+        " yet. False: nothing is missing; the message says what was."
     ),
     ConditionType.SUCCEEDED: (
         "The training ended as asked for and the model is saved. Unknown while the job is active, then for good."

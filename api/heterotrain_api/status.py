@@ -246,7 +246,7 @@ class Restart(Resource):
     time: Time
     """When it was found to be lost."""
     term: Count = 0
-    """Term of the training, as it was known then: a parameter server is made good in a later one."""
+    """Term in which the job had trained then; a parameter server is made good in a later one. 0: not known."""
 
 
 class Recovery(Resource):

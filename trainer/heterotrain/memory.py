@@ -9,12 +9,13 @@ from typing import Final, Protocol
 import torch
 
 from heterotrain.allocator import give_back
-from heterotrain_core.memory import NO_MEMORY_USE, MemoryUse
+from heterotrain_core.adaptation.estimate import is_near
+from heterotrain_core.memory import COLD_STEPS, NO_MEMORY_USE, TRUSTED, MemoryUse
 
 FIRST_LOOKS: Final = 8
 LOOK_EACH: Final = 16
 MUCH_SMALLER: Final = 0.5
-"""Of what memory is kept for: batches from then on for which it is worth letting go."""
+"""Part of the largest batch that memory is kept for; for batches below it letting go is worth its cost."""
 
 _WORDS: Final = ("out of memory", "can't allocate memory", "cannot allocate memory")
 """Of PyTorch's RuntimeErrors: of its CPU allocator, and of libraries below it."""
@@ -32,6 +33,8 @@ class MemoryProbe(Protocol):
 
     limit: int
     """What there is at most; 0: not known."""
+    counts_kept: bool
+    """Whether memory that is kept for larger batches counts into the peaks of smaller ones."""
 
     def begin(self) -> None:
         """Forget the peak so far."""
@@ -42,12 +45,14 @@ class MemoryProbe(Protocol):
         ...
 
     def let_go(self) -> None:
-        """Batches will be smaller from now on: what only larger ones needed shall not count into their peaks."""
+        """Batches are so much smaller from now on that what only larger ones needed shall not be kept any more."""
         ...
 
 
 class DeviceMemory:
     """Of a CUDA device, what PyTorch allocates there."""
+
+    counts_kept = False
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -70,6 +75,8 @@ class ProcessMemory:
 
     Without the files of Linux, or the right to them, nothing is known. Processes of a `DataLoader` do not count.
     """
+
+    counts_kept = True
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._process = root / "proc" / "self"
@@ -101,7 +108,8 @@ class PeakWatch:
 
     What is kept for larger batches counts into the peaks of smaller ones, so these are not looked at. Letting it go has
     its pages made anew in the steps that follow, which takes up to half of a step and looks like a slower worker. So it
-    is done only when batches are much smaller, and not for one grant alone, as the last one of an epoch is.
+    is not done for one grant alone, as the last one of an epoch is, and only for batches that are much smaller, or the
+    second size that a memory model needs (`heterotrain_core.memory.Peaks`).
     """
 
     def __init__(self, probe: MemoryProbe) -> None:
@@ -116,10 +124,19 @@ class PeakWatch:
     def expect(self, largest: int) -> None:
         """The next grant is computed in batches of at most so many samples."""
         before, self._largest = self._largest, largest
-        if max(before, largest) < MUCH_SMALLER * self._kept:
+        if not self._probe.counts_kept:
+            return
+        if self._is_worth_it(max(before, largest)):
             self._probe.let_go()
             self._kept = largest
         self._kept = max(self._kept, largest)
+
+    def _is_worth_it(self, largest: int) -> bool:
+        if largest < MUCH_SMALLER * self._kept:
+            return True
+        known = [size for size, seen in self._seen.items() if seen >= COLD_STEPS + TRUSTED]
+        second = not known or is_near(max(known), min(known))
+        return second and largest < self._kept and not is_near(largest, self._kept)
 
     def begin(self, samples: int) -> None:
         """So many samples are computed at once now."""

@@ -6,7 +6,7 @@ epoch everybody waits for everybody, so all clocks go on from the largest.
 
 Iterations that a worker is behind because of shares that no longer hold are skipped: with shares that all take alike
 long it would never make them good, and the others would wait for it for ever with nothing left of their bound. It
-catches up when its first gradient after a new plan is in, so what it computes is never staler than the bound allows.
+catches up with its next gradients, as far as the bound allows beyond the slowest other, until it has.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PushMode(Mode):
         self._waiting: list[tuple[int, int]] = []
         """Heap of (clock, worker) of the idle; entries that do not fit any more are skipped."""
         self._to_catch_up: set[int] = set()
-        """Workers that compute with shares of an older plan."""
+        """Workers that computed with shares of an older plan and are behind for it."""
         for worker in state.live:
             self.update(worker)
 
@@ -95,13 +95,12 @@ class PushMode(Mode):
             self._wait(worker)
 
     def replanned(self) -> None:
-        """Whoever computes catches up when that is done. The idle wait for others, so they are not behind."""
-        self._to_catch_up = set(self._computing)
+        """Whoever computes catches up. The idle wait for others, or for the end of the epoch."""
+        self._to_catch_up |= set(self._computing)
 
     def left(self, worker: int) -> None:
         """Out of the minimum at once."""
         grant = self._computing.pop(worker, None)
-        self._to_catch_up.discard(worker)
         if grant is not None:
             self._state.cursor.give_back(grant.ranges)
         self._bound.gone(worker)
@@ -114,9 +113,8 @@ class PushMode(Mode):
         self._arrived = grant, refused
         self._bound.gone(worker)
         self._clocks.tick(worker)
-        if worker in self._to_catch_up and self._most_ahead is not None:
-            self._clocks.catch_up(worker, self._most_ahead)
-        self._to_catch_up.discard(worker)
+        if worker in self._to_catch_up:
+            self._catch_up(worker)
         self.update(worker)
 
     def due(self, now: float, *, timer: bool) -> Commit | None:
@@ -158,7 +156,14 @@ class PushMode(Mode):
     def epoch_over(self) -> None:
         """Everybody is idle and goes on from the largest clock."""
         self._clocks.align()
+        self._to_catch_up.clear()
         self._waiting = [(self._clocks[w], w) for w in sorted(self._idle)]
+
+    def _catch_up(self, worker: int) -> None:
+        if self._most_ahead is not None:
+            self._clocks.catch_up(worker, self._most_ahead)
+        if self._most_ahead is None or self._clocks[worker] == self._clocks.highest:
+            self._to_catch_up.discard(worker)
 
     @property
     def _most_ahead(self) -> int | None:
@@ -189,5 +194,6 @@ class PushMode(Mode):
 
     def _out(self, worker: int) -> None:
         self._idle.discard(worker)
+        self._to_catch_up.discard(worker)
         if worker in self._clocks:
             self._clocks.leave(worker)

@@ -71,7 +71,7 @@ def recovering(view: View, ready: Readiness) -> Statement:
             f"{restart.name} is started again ({times_words(view, restart)}): {restart.message}" for restart in away
         ]
         return Statement(ConditionStatus.TRUE, away[0].reason, _listed(words, "; "))
-    behind = tuple(_behind(view))
+    behind = _behind(view)
     if behind:
         words = [f"{restart.name} runs again ({times_words(view, restart)}): {restart.message}" for restart in behind]
         back = "; the training goes back to a checkpoint"
@@ -108,22 +108,26 @@ def _away(view: View, ready: Readiness) -> Iterator[Restart]:
             yield restart
 
 
-def _behind(view: View) -> Iterator[Restart]:
-    """Parameter servers that run again and without which the training has not gone on yet.
+def _behind(view: View) -> tuple[Restart, ...]:
+    """Parameter servers that run again and without which the training has not gone on yet: those lost last.
 
     The coordinator may take a server that is gone for a slow connection longer than its successor takes to start.
     """
-    was_recovering = is_true(view.status.conditions, ConditionType.RECOVERING)
-    for slot in view.pods:
-        restart = view.restart_of(slot) if slot.role is Role.PS else None
-        if restart is not None and (was_recovering if view.state is None else _precedes(view.state, restart)):
-            yield restart
+    found = (view.restart_of(slot) for slot in view.pods if slot.role is Role.PS)
+    restarts = [restart for restart in found if restart is not None]
+    newest = max((restart.term for restart in restarts), default=0)
+    lasts = (
+        is_true(view.status.conditions, ConditionType.RECOVERING) if view.state is None else _lasts(view.state, newest)
+    )
+    return tuple(restart for restart in restarts if restart.term == newest) if lasts else ()
 
 
-def _precedes(state: control_pb2.JobState, restart: Restart) -> bool:
-    """Whether what the coordinator says is older than the training that the new server takes part in."""
-    gathering = state.phase == control_pb2.PHASE_WAITING
-    return state.term - gathering <= restart.term
+def _lasts(state: control_pb2.JobState, term: int) -> bool:
+    """Whether the job has not trained again since it lost a server while, or after, it trained in `term`."""
+    if state.phase == control_pb2.PHASE_WAITING:
+        # The next term, or the one after that if a server was lost before that had begun to train.
+        return state.term <= term + 2
+    return state.phase == control_pb2.PHASE_TRAINING and state.term <= term
 
 
 def _is_away(view: View, slot: Slot, ready: Readiness) -> bool:
@@ -147,8 +151,15 @@ def _counted(view: View, loss: Loss) -> Restart:
         reason=loss.failure.reason,
         message=loss.failure.message,
         time=view.now,
-        term=0 if view.state is None else count(view.state.term),
+        term=_trained_in(view.state),
     )
+
+
+def _trained_in(state: control_pb2.JobState | None) -> int:
+    """The last term in which the job trained; 0: not known."""
+    if state is None:
+        return 0
+    return max(0, count(state.term) - (state.phase == control_pb2.PHASE_WAITING))
 
 
 def _times(restart: Restart) -> str:

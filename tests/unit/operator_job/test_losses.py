@@ -341,7 +341,9 @@ TOLD = [
     Told("the new server is waited for", make_state(WAITING, term=2), RUNS_AGAIN),
     Told("the workers come back", make_state(WAITING, term=3), RUNS_AGAIN),
     Told("it trains again", make_state(term=3, restores=1), ""),
-    Told("the workers come back from a later loss", make_state(WAITING, term=4, restores=1), ""),
+    Told("a server was lost before the new term trained", make_state(WAITING, term=4, restores=2), RUNS_AGAIN),
+    Told("the workers come back from a later loss", make_state(WAITING, term=5, restores=3), ""),
+    Told("the model is being saved: nothing goes back", make_state(FINISHING, term=2), ""),
     Told("a new operator, while it goes back", None, RUNS_AGAIN, before=ConditionStatus.TRUE),
     Told("a new operator, when it has long been back", None, ""),
 ]
@@ -361,9 +363,39 @@ def test_a_server_that_runs_is_made_good_once_the_training_has_gone_back(case: T
     assert case.want in said[2]
 
 
-def test_a_loss_is_written_down_with_the_term_it_fell_into() -> None:
-    first = decided(trained(), all_but(without=("ps-1",)), training=seen(make_state(term=4)))
-    assert [restart.term for restart in status_of(first).recovery.restarts] == [4]
+@pytest.mark.parametrize(
+    ("state", "want"),
+    [
+        pytest.param(make_state(term=4), 4, id="while it trained"),
+        pytest.param(make_state(WAITING, term=4), 3, id="before it trained: the term may go on with the new server"),
+        pytest.param(None, 0, id="unknown"),
+    ],
+)
+def test_a_loss_is_written_down_with_the_term_that_had_trained(state: control_pb2.JobState | None, want: int) -> None:
+    training = {} if state is None else {"training": seen(state)}
+    first = decided(trained(), all_but(without=("ps-1",)), **training)
+    assert [restart.term for restart in status_of(first).recovery.restarts] == [want]
+
+
+def test_a_server_lost_while_the_job_gathered_is_made_good_by_the_same_term() -> None:
+    status = restarted("ps-1", 1, pod="fashion-ps-1-2", term=2)
+    pods_now = all_but(make_pod("ps-1", attempt=2))
+    said = [
+        condition(decided(trained(status), pods_now, training=seen(state)), ConditionType.RECOVERING)[0]
+        for state in (make_state(WAITING, term=3), make_state(term=3))
+    ]
+    assert said == ["True", "False"]
+
+
+def test_of_several_servers_only_those_lost_last_are_named() -> None:
+    old = restarted("ps-0", 1, pod="fashion-ps-0-2", term=1).recovery.restarts
+    new = restarted("ps-1", 1, pod="fashion-ps-1-2", term=2).recovery.restarts
+    status = training_status(recovery=Recovery(restarts=old + new))
+    found = all_but(make_pod("ps-0", attempt=2), make_pod("ps-1", attempt=2))
+    said = condition(
+        decided(trained(status), found, training=seen(make_state(WAITING, term=3))), ConditionType.RECOVERING
+    )
+    assert said == ("True", "Evicted", RUNS_AGAIN)
 
 
 def test_the_end_still_says_what_was_lost() -> None:

@@ -103,8 +103,8 @@ def test_the_limit_is_the_smallest_of_group_and_machine(tmp_path: Path, files: d
 
 
 class CountedProbe:
-    def __init__(self, limit: int = 1000) -> None:
-        self.limit, self.begun, self.let_gone = limit, 0, 0
+    def __init__(self, limit: int = 1000, *, counts_kept: bool = True) -> None:
+        self.limit, self.begun, self.let_gone, self.counts_kept = limit, 0, 0, counts_kept
 
     def let_go(self) -> None:
         self.let_gone += 1
@@ -132,7 +132,14 @@ def test_the_first_batches_of_a_size_are_looked_at_and_then_now_and_then() -> No
         pytest.param((16, 7, 7, 7), (0, 0, 1, 1), (16, 0, 7, 7), id="much smaller ones that last"),
         pytest.param((16, 7, 3, 4), (0, 0, 1, 1), (16, 0, 3, 4), id="whatever they are"),
         pytest.param((16, 3, 16, 3, 16), (0, 0, 0, 0, 0), (16, 0, 16, 0, 16), id="the last grants of epochs"),
-        pytest.param((16, 14, 14, 9, 9), (0, 0, 0, 0, 0), (16, 0, 0, 0, 0), id="somewhat smaller ones"),
+        pytest.param((16, 14, 14, 14), (0, 0, 0, 0), (16, 0, 0, 0), id="somewhat smaller ones"),
+        pytest.param((16, 11, 11, 11), (0, 0, 1, 1), (16, 0, 11, 11), id="a second size"),
+        pytest.param(
+            (16,) * 5 + (9,) * 6 + (16, 11, 11),
+            (0,) * 6 + (1,) * 8,
+            (16,) * 5 + (0,) + (9,) * 5 + (16, 0, 0),
+            id="a third size, once two are known",
+        ),
         pytest.param((16, 14, 3, 14, 3, 3), (0, 0, 0, 0, 0, 1), (16, 0, 0, 0, 0, 3), id="both"),
     ],
 )
@@ -148,6 +155,17 @@ def test_what_larger_batches_needed_is_let_go_for_much_smaller_ones_that_last(
         looked.append(watch.end(largest).samples)
 
     assert (tuple(let_gone), tuple(looked)) == (want, looked_at)
+
+
+def test_where_only_what_is_in_use_counts_every_size_is_looked_at_and_nothing_let_go() -> None:
+    probe = CountedProbe(counts_kept=False)
+    watch, looked = PeakWatch(probe), []
+    for largest in (64, 40, 40, 8, 8):
+        watch.expect(largest)
+        watch.begin(largest)
+        looked.append(watch.end(largest).samples)
+
+    assert (looked, probe.let_gone) == ([64, 40, 40, 8, 8], 0)
 
 
 def test_without_a_limit_nothing_is_looked_at() -> None:

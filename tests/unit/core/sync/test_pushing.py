@@ -134,6 +134,32 @@ def test_who_catches_up_does_not_wait_for_another_who_has_yet_to() -> None:
     assert [d.worker for d in job.done(C) if isinstance(d, Grant)] == [A, C]
 
 
+def test_who_may_not_catch_up_at_once_goes_on_with_it() -> None:
+    job = world(Ssp(6))
+    for _ in range(7):
+        job.done(A)
+    job.plan([3, 3, 2], Ssp(2))
+
+    job.done(B)
+    job.done(C)
+    assert A not in job.ready(), "B is at 2 and C at 4, of 7"
+    job.done(B)
+    assert A not in job.ready(), "B is at 6"
+    assert [d.worker for d in job.done(C) if isinstance(d, Grant)] == [A, C]
+
+
+def test_a_plan_with_the_same_shares_lets_nobody_skip() -> None:
+    job = world(Ssp(1))
+    job.done(A)
+    job.done(A)
+    job.done(B)
+    job.plan([5, 2, 1])
+
+    assert [d.worker for d in job.done(C) if isinstance(d, Grant)] == [A, C]
+    job.done(A)
+    assert job.policy.waiting_for == (B, C), "A is two ahead of both"
+
+
 def test_a_lowered_bound_is_in_force_when_the_gradients_beyond_it_are_in() -> None:
     job = world(Ssp(8))
     for _ in range(5):
