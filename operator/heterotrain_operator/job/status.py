@@ -5,6 +5,7 @@ Figures alone are written every `JobSettings.status_interval_seconds`; whatever 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -25,8 +26,11 @@ def active_status(
     view: View, ready: Readiness, requests: tuple[RequestAnswer, ...], *, hold: bool = False
 ) -> HeteroTrainJobStatus:
     """The status of a job that is not over. `hold`: it may be about to end, and nothing is started again."""
-    update = _seen(view, ready) | {"requests": requests, "recovery": recovery(view, hold=hold)}
-    return _finish(view, with_statements(view, while_active(view, ready)), update)
+    what = recovery(view, hold=hold)
+    # A loss is told by the conditions in the same breath: who waits for its end must not read the state before it.
+    told = replace(view, status=view.status.model_copy(update={"recovery": what}))
+    update = _seen(view, ready) | {"requests": requests, "recovery": what}
+    return _finish(view, with_statements(view, while_active(told, ready)), update)
 
 
 def final_status(view: View, ready: Readiness, end: End, requests: tuple[RequestAnswer, ...]) -> HeteroTrainJobStatus:
