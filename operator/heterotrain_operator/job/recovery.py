@@ -131,8 +131,11 @@ def _lasts(state: control_pb2.JobState, term: int) -> bool:
 
 
 def _is_away(view: View, slot: Slot, ready: Readiness) -> bool:
-    pod = fills(view, view.pods[slot])
-    return pod is not None and slot in ready.by_slot and pod.phase in ("Pending", "Running")
+    pod, restart = fills(view, view.pods[slot]), view.restart_of(slot)
+    if pod is None:
+        return False
+    is_lost = restart is not None and pod.attempt < restart.attempt
+    return is_lost or (slot in ready.by_slot and pod.phase in ("Pending", "Running"))
 
 
 def _seen(view: View, restart: Restart) -> Restart:
