@@ -81,8 +81,7 @@ class EvaluationDesk:
                 self.check_not_stuck(rounds)
             return []
         speeds = {m.name: m.telemetry.own_speed() for m in expected}
-        shares = {name: share.samples for name, share in plan.shares.items()}
-        work = self._board.share_out(names, speeds, shares)
+        work = self._board.share_out(names, speeds, plan.samples)
         if work:
             self._totals.evaluation_begins(now)
         return [*work]

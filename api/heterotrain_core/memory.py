@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Final, NamedTuple
@@ -54,6 +54,11 @@ def fit_memory(peaks: Sequence[tuple[int, float]]) -> MemoryModel | None:
     return MemoryModel(max(0.0, fitted.intercept), fitted.slope)
 
 
+def are_apart(sizes: Collection[int]) -> bool:
+    """Whether there are two among these sizes that are far enough apart to tell a model."""
+    return bool(sizes) and not is_near(max(sizes), min(sizes))
+
+
 @dataclass
 class Peaks:
     """One worker's measured peaks, by size; the newest of the newest sizes."""
@@ -77,7 +82,7 @@ class Peaks:
         while len(self.by_size) > SIZES:
             del self.by_size[next(iter(self.by_size))]
         told = {size: median(found) for size, found in self.by_size.items() if len(found) >= TRUSTED}
-        if len(told) < 2 or is_near(max(told), min(told)):
+        if not are_apart(told):
             return None
         model = fit_memory(sorted(told.items()))
         return None if model is None else max(*told, model.ceiling(use.limit))

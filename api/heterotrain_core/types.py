@@ -47,6 +47,11 @@ class Plan:
     synchronization: Synchronization | None = None
     """Mode and bounds from this plan on; `None`: they stay as they are."""
 
+    @property
+    def samples(self) -> dict[str, int]:
+        """Each worker's share in samples."""
+        return {name: share.samples for name, share in self.shares.items()}
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:

@@ -9,8 +9,7 @@ from typing import Final, Protocol
 import torch
 
 from heterotrain.allocator import give_back
-from heterotrain_core.adaptation.estimate import is_near
-from heterotrain_core.memory import COLD_STEPS, NO_MEMORY_USE, TRUSTED, MemoryUse
+from heterotrain_core.memory import COLD_STEPS, NO_MEMORY_USE, TRUSTED, MemoryUse, are_apart
 
 FIRST_LOOKS: Final = 8
 LOOK_EACH: Final = 16
@@ -132,11 +131,11 @@ class PeakWatch:
         self._kept = max(self._kept, largest)
 
     def _is_worth_it(self, largest: int) -> bool:
-        if largest < MUCH_SMALLER * self._kept:
-            return True
+        if largest >= self._kept:
+            return False
         known = [size for size, seen in self._seen.items() if seen >= COLD_STEPS + TRUSTED]
-        second = not known or is_near(max(known), min(known))
-        return second and largest < self._kept and not is_near(largest, self._kept)
+        is_second = are_apart((largest, self._kept)) and not are_apart(known)
+        return is_second or largest < MUCH_SMALLER * self._kept
 
     def begin(self, samples: int) -> None:
         """So many samples are computed at once now."""

@@ -209,7 +209,7 @@ class Policy:
         newest = self._state.plan.generation
         if plan.generation <= newest:
             raise ValueError(f"plan generation {plan.generation} is not newer than {newest}")
-        other_shares = _samples(plan) != _samples(self._state.plan)
+        other_shares = plan.samples != self._state.plan.samples
         self._state.set_plan(plan)
         self._plan_round = self._mode.next_round
         for worker in self._state.live:
@@ -312,7 +312,3 @@ class Policy:
                 return BackupMode(self._state, synchronization)
             case _:
                 raise TypeError(f"not a mode of synchronisation: {synchronization!r}")
-
-
-def _samples(plan: Plan) -> dict[str, int]:
-    return {name: share.samples for name, share in plan.shares.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from heterotrain_api.conditions import ConditionType, Reason, is_true
@@ -67,15 +67,11 @@ def recovering(view: View, ready: Readiness) -> Statement:
     """The condition of a job that is not over."""
     away = tuple(_away(view, ready))
     if away:
-        words = [
-            f"{restart.name} is started again ({times_words(view, restart)}): {restart.message}" for restart in away
-        ]
-        return Statement(ConditionStatus.TRUE, away[0].reason, _listed(words, "; "))
+        return Statement(ConditionStatus.TRUE, away[0].reason, _each(view, away, "is started again"))
     behind = _behind(view)
     if behind:
-        words = [f"{restart.name} runs again ({times_words(view, restart)}): {restart.message}" for restart in behind]
-        back = "; the training goes back to a checkpoint"
-        return Statement(ConditionStatus.TRUE, behind[0].reason, _listed(words, "; ") + back)
+        words = f"{_each(view, behind, 'runs again')}; the training goes back to a checkpoint"
+        return Statement(ConditionStatus.TRUE, behind[0].reason, words)
     return recovered(view.status.recovery)
 
 
@@ -104,7 +100,7 @@ def _away(view: View, ready: Readiness) -> Iterator[Restart]:
     """Of the places that were lost those whose pod does not run and answer yet."""
     for slot in view.pods:
         restart = view.restart_of(slot)
-        if restart is not None and (is_awaited(view, slot) or _is_away(view, slot, ready)):
+        if restart is not None and (is_awaited(view, slot) or _is_away(view, slot, restart, ready)):
             yield restart
 
 
@@ -130,12 +126,11 @@ def _lasts(state: control_pb2.JobState, term: int) -> bool:
     return state.phase == control_pb2.PHASE_TRAINING and state.term <= term
 
 
-def _is_away(view: View, slot: Slot, ready: Readiness) -> bool:
-    pod, restart = fills(view, view.pods[slot]), view.restart_of(slot)
+def _is_away(view: View, slot: Slot, restart: Restart, ready: Readiness) -> bool:
+    pod = fills(view, view.pods[slot])
     if pod is None:
         return False
-    is_lost = restart is not None and pod.attempt < restart.attempt
-    return is_lost or (slot in ready.by_slot and pod.phase in ("Pending", "Running"))
+    return pod.attempt < restart.attempt or (slot in ready.by_slot and pod.phase in ("Pending", "Running"))
 
 
 def _seen(view: View, restart: Restart) -> Restart:
@@ -163,6 +158,11 @@ def _trained_in(state: control_pb2.JobState | None) -> int:
     if state is None:
         return 0
     return max(0, count(state.term) - (state.phase == control_pb2.PHASE_WAITING))
+
+
+def _each(view: View, restarts: Sequence[Restart], does: str) -> str:
+    words = [f"{restart.name} {does} ({times_words(view, restart)}): {restart.message}" for restart in restarts]
+    return _listed(words, "; ")
 
 
 def _times(restart: Restart) -> str:
