@@ -50,12 +50,7 @@ def test_example_trains_to_its_end(name: str, started: dict[str, Document], shar
         assert group["batch"]["min"] <= row["share"] <= group["batch"].get("max", spec["globalBatchSize"]), worker
     assert job.status["attempt"] == 1, "a pod was made again"
 
-    def told() -> list[str]:
-        """All events, once the last one is there: they come after the status."""
-        events = shared_namespace.events(job)
-        return events if any(e.endswith(" Succeeded") for e in events) else []
-
-    events = shared_namespace.wait("the end is an event too", 60, told)
+    events = shared_namespace.told(job, "Warning ModelNotDurable")
     first, *between, last = (e.split()[1] for e in events if e.split()[1] in MILESTONES)
     # The training may begin before the kubelets have said that its pods are ready.
     assert (first, sorted(between), last) == ("PodsCreated", ["AllPodsReady", "Started"], "Succeeded")

@@ -33,7 +33,7 @@ def test_a_script_that_exits_with_1_fails_the_job_and_is_named(namespace: Namesp
     want = f"worker {worker} (pod {failure['pod']}) exited with code 1: no column named price"
     assert (failure["message"], message) == (want, want)
     assert failure["pod"] in namespace.kubectl("describe", "htj", "digits")
-    assert "Warning WorkerFailed" in namespace.events(job)
+    namespace.told(job, "Warning WorkerFailed")
     assert "Failed" in namespace.kubectl("get", "htj", "digits")
 
 

@@ -101,7 +101,7 @@ def assert_succeeded(namespace: Namespace, want: dict[str, int]) -> Job:
     status, reason, message = job.condition("Recovering")
     assert (status, reason, restarts(job).keys()) == ("False", "Recovered", want.keys()), job.status["recovery"]
     assert [name for name in want if name not in message] == []
-    assert "Warning PodRestarted" in namespace.events(job)
+    namespace.told(job, "Warning PodRestarted")
     return job
 
 

@@ -137,8 +137,18 @@ class Namespace:
         """The job, once it has succeeded or failed."""
         return self.wait_for_job(name, "is over", seconds, lambda job: job.condition("Succeeded")[0] != "Unknown")
 
-    def events(self, job: Job) -> list[str]:
-        """``Type Reason`` of each event of the job, oldest first."""
+    def told(self, job: Job, last: str) -> list[str]:
+        """``Type Reason`` of each event of the job, oldest first, once `last` is among them.
+
+        Events are sent after the status that they tell of: who has seen that status may not see them yet."""
+
+        def probe() -> list[str] | None:
+            events = self._said_of(job)
+            return events if last in events else None
+
+        return self.wait(f"job {job.name}: an event {last}", 60, probe)
+
+    def _said_of(self, job: Job) -> list[str]:
         return [f"{e['type']} {e['reason']}" for e in self._events() if e["involvedObject"].get("uid") == job.uid]
 
     def _events(self) -> list[Document]:
@@ -176,6 +186,10 @@ class Job:
     """A HeteroTrainJob as the API server has it."""
 
     document: Document
+
+    @property
+    def name(self) -> str:
+        return str(self.document["metadata"]["name"])
 
     @property
     def uid(self) -> str:
