@@ -408,7 +408,8 @@ async def test_a_worker_that_speaks_as_its_session_ends_still_hears_why(tmp_path
         worker = Late(job, "gpu-0")
         async with working([worker]) as scripts:
             await until(job, lambda s: s.workers[0].phase == control_pb2.WORKER_PHASE_JOINED)
-            watch = job.control().Watch(control_pb2.WatchRequest(), timeout=20.0)
+            watch = aiter(job.control().Watch(control_pb2.WatchRequest(), timeout=20.0))
+            await anext(watch)  # else its connection might be made as the server closes
             stop = control_pb2.CommandRequest(stop=control_pb2.Stop(reason="wrong file"))
             assert (await job.control().Command(stop, timeout=10.0)).accepted
             async for _ in watch:
