@@ -48,15 +48,25 @@ def program(name: str) -> Path:
     return path
 
 
+_reserved: list[socket.socket] = []
+
+
 def free_port() -> int:
-    """A port that nobody listens on, below those that the kernel gives to outgoing connections."""
+    """A port that nobody listens on, below those that the kernel gives to outgoing connections.
+
+    Servers take seconds to listen. Until this process ends, nobody else gets the port from here: its namesake of UDP,
+    which nobody uses, is held.
+    """
     while True:
         port = random.randrange(20_000, 32_000)
+        reservation = socket.socket(type=socket.SOCK_DGRAM)
         try:
+            reservation.bind(("127.0.0.1", port))
             with socket.create_server(("127.0.0.1", port)):
+                _reserved.append(reservation)
                 return port
         except OSError:
-            continue
+            reservation.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +106,7 @@ def control_plane(folder: Path) -> Iterator[ControlPlane]:
             "--unsafe-no-fsync",
             "--log-level=error",
         )
-        _start(
+        server = _start(
             stack,
             folder,
             "kube-apiserver",
@@ -118,7 +128,7 @@ def control_plane(folder: Path) -> Iterator[ControlPlane]:
         )
         plane = ControlPlane(f"https://127.0.0.1:{api}", files["ca.crt"])
         with plane.client() as client:
-            _until_healthy(client)
+            _until_healthy(client, server)
             kubeconfig = write_kubeconfig(folder / "admin.yaml", plane.url, ADMIN, plane.ca)
             _start(
                 stack,
@@ -173,10 +183,25 @@ def _write_files(folder: Path) -> dict[str, Path]:
     return {name: folder / name for name in contents}
 
 
-def _start(stack: ExitStack, folder: Path, name: str, *arguments: str) -> None:
-    log = stack.enter_context((folder / f"{name}.log").open("wb"))
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A program that is to run until the end."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def last_words(self) -> str:
+        ended = self.process.poll()
+        words = self.log.read_text(errors="replace").splitlines()[-5:]
+        return "\n".join([f"it {'runs' if ended is None else f'ended with {ended}'}; its log:", *words])
+
+
+def _start(stack: ExitStack, folder: Path, name: str, *arguments: str) -> Server:
+    path = folder / f"{name}.log"
+    log = stack.enter_context(path.open("wb"))
     process = subprocess.Popen([program(name), *arguments], stdout=log, stderr=log)
     stack.callback(_end, process)
+    return Server(process, path)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -188,9 +213,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _until_healthy(client: httpx.Client) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while True:
+def _until_healthy(client: httpx.Client, server: Server) -> None:
+    deadline, last = time.monotonic() + START_SECONDS, "nobody was asked"
+    # Were it gone, another server might answer at its port.
+    while server.process.poll() is None:
         try:
             answer = client.get("/readyz")
             if answer.status_code == 200:
@@ -198,8 +224,10 @@ def _until_healthy(client: httpx.Client) -> None:
             last = answer.text
         except httpx.TransportError as error:
             last = str(error)
-        assert time.monotonic() < deadline, f"the API server is not ready after {START_SECONDS:g} s: {last}"
+        if time.monotonic() > deadline:
+            break
         time.sleep(0.2)
+    raise AssertionError(f"the API server is not ready: {last}; {server.last_words()}")
 
 
 def _apply_crd(client: httpx.Client, plural: str) -> None:

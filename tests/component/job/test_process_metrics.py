@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -12,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from heterotrain_api.contract import Env
+from support.control_plane import free_port
 from support.real_job import SECONDS, RealJob
 from support.watching import control, state_when
 from support.zygote import Zygote, until
@@ -24,14 +24,6 @@ BYTES_OF_THE_MODEL = 3 * 4
 """Two weights and a bias."""
 MEASURED = ("coordinator", "ps-0", "a-0")
 GATED_ROUND = 2
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def scrape(port: int) -> dict[str, float]:
@@ -59,7 +51,7 @@ def refused(ports: Sequence[int]) -> list[bool]:
 
 
 def test_a_prometheus_reads_what_each_process_does(zygote: Zygote, tmp_path: Path) -> None:
-    ports = dict(zip(MEASURED, free_ports(len(MEASURED)), strict=True))
+    ports = {name: free_port() for name in MEASURED}
     extra = {name: {Env.METRICS: f"127.0.0.1:{port}"} for name, port in ports.items()}
     with RealJob(zygote, tmp_path / "job", SHARES, num_shards=1, extra=extra) as job, control(job.address) as stub:
         for name in SHARES:
