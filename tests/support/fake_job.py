@@ -129,7 +129,7 @@ class FakeJob:
 
     async def state(self) -> control_pb2.JobState:
         """The state now."""
-        async for state in self.control().Watch(control_pb2.WatchRequest(once=True), timeout=1.0):
+        async for state in self.control().Watch(control_pb2.WatchRequest(once=True), timeout=20.0):
             return state  # type: ignore[no-any-return]
         raise AssertionError("no state")
 
