@@ -26,6 +26,7 @@ from heterotrain_rpc.channels import make_channel, make_server, server_credentia
 from heterotrain_rpc.control_pb2_grpc import CoordinatorStub
 from heterotrain_rpc.session_pb2_grpc import SessionStub
 from heterotrain_rpc.shard_pb2_grpc import ShardServicer, add_ShardServicer_to_server
+from support.control_plane import free_port
 from support.credentials import JOB_UID, credentials
 
 LOOPBACK = "127.0.0.1"
@@ -262,7 +263,7 @@ async def running_job(
 ) -> AsyncIterator[FakeJob]:
     """A coordinator with shards; workers are the test's. Shards in `late` have a port and nobody answers there yet."""
     shards = [FakeShard(ps_name(i)) for i in range(num_shards)]
-    served = [await serve_shard(s) for s in shards]
+    served = [await serve_shard(s, free_port() if i in late else 0) for i, s in enumerate(shards)]
     for index in late:
         await served[index][0].stop(None)
     config = TrainerConfig(

@@ -348,8 +348,9 @@ async def test_a_shard_that_dies_while_nobody_calls_it_is_missed_too(
 
 async def test_a_shard_that_comes_late_is_waited_for_and_the_state_says_so(tmp_path: Path) -> None:
     async with running_job(tmp_path, FOUR, late=[1]) as job, working(workers_of(job)):
-        state = await until(job, lambda s: s.reason == "WaitingForShards" and s.dataset_size > 0)
-        assert state.message == "waiting for ps-1 to answer"
+        words = "waiting for ps-1 to answer"  # ps-0 too may need a moment
+        state = await until(job, lambda s: s.message == words and s.dataset_size > 0)
+        assert state.reason == "WaitingForShards"
         port = int(job.config.shards[1].control_address.rpartition(":")[2])
         job.servers.append((await serve_shard(job.shards[1], port))[0])
         outcome = await job.outcome()
