@@ -9,10 +9,11 @@ import httpx
 import pytest
 
 from support.api_proxy import ApiProxy, Fault
-from support.control_plane import ADMIN, OPERATOR, Namespace, free_port
+from support.control_plane import ADMIN, OPERATOR, Namespace
 from support.exporter import Exporter, exporter
 from support.operator_process import OperatorProcess
 from support.play import condition, until
+from support.ports import free_port
 
 Start = Callable[..., OperatorProcess]
 

@@ -13,10 +13,11 @@ import pytest
 
 from support.accounts import Right, make_account
 from support.api_proxy import ApiProxy
-from support.control_plane import ADMIN, Namespace, free_port
+from support.control_plane import ADMIN, Namespace
 from support.info_server import chain
 from support.operator_process import OperatorProcess
 from support.play import until
+from support.ports import free_port
 
 Start = Callable[..., OperatorProcess]
 REMEMBERED_SECONDS = 10.0

@@ -143,18 +143,12 @@ class Namespace:
         Events are sent after the status that they tell of: who has seen that status may not see them yet."""
 
         def probe() -> list[str] | None:
-            events = self._said_of(job)
+            found = (e for e in self.objects("events") if e["involvedObject"].get("uid") == job.uid)
+            in_order = sorted(found, key=lambda e: e.get("firstTimestamp") or e["metadata"]["creationTimestamp"])
+            events = [f"{e['type']} {e['reason']}" for e in in_order]
             return events if last in events else None
 
         return self.wait(f"job {job.name}: an event {last}", 60, probe)
-
-    def _said_of(self, job: Job) -> list[str]:
-        return [f"{e['type']} {e['reason']}" for e in self._events() if e["involvedObject"].get("uid") == job.uid]
-
-    def _events(self) -> list[Document]:
-        return sorted(
-            self.objects("events"), key=lambda e: e.get("firstTimestamp") or e["metadata"]["creationTimestamp"]
-        )
 
     def diagnosis(self) -> str:
         """Jobs, pods, events, and the end of every log."""

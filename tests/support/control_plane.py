@@ -6,8 +6,6 @@ Made once per test run from the binaries that `hack/cluster/build-binaries.sh` l
 from __future__ import annotations
 
 import os
-import random
-import socket
 import ssl
 import subprocess
 import time
@@ -27,6 +25,7 @@ from heterotrain_api.contract import Role
 from heterotrain_api.crd import KINDS
 from heterotrain_rpc.certificates import make_authority
 from heterotrain_rpc.identity import Identity
+from support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 ADMIN = "test-admin"
@@ -46,27 +45,6 @@ def program(name: str) -> Path:
     if not path.exists():
         raise MissingProgramError(f"{path} does not exist; `make test-integration` builds it")
     return path
-
-
-_reserved: list[socket.socket] = []
-
-
-def free_port() -> int:
-    """A port that nobody listens on, below those that the kernel gives to outgoing connections.
-
-    Servers take seconds to listen. Until this process ends, nobody else gets the port from here: its namesake of UDP,
-    which nobody uses, is held.
-    """
-    while True:
-        port = random.randrange(20_000, 32_000)
-        reservation = socket.socket(type=socket.SOCK_DGRAM)
-        try:
-            reservation.bind(("127.0.0.1", port))
-            with socket.create_server(("127.0.0.1", port)):
-                _reserved.append(reservation)
-                return port
-        except OSError:
-            reservation.close()
 
 
 @dataclass(frozen=True, slots=True)

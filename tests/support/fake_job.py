@@ -26,8 +26,8 @@ from heterotrain_rpc.channels import make_channel, make_server, server_credentia
 from heterotrain_rpc.control_pb2_grpc import CoordinatorStub
 from heterotrain_rpc.session_pb2_grpc import SessionStub
 from heterotrain_rpc.shard_pb2_grpc import ShardServicer, add_ShardServicer_to_server
-from support.control_plane import free_port
 from support.credentials import JOB_UID, credentials
+from support.ports import free_port
 
 LOOPBACK = "127.0.0.1"
 GROUP = '{"lr": 0.1}'

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import httpx
 
-from support.control_plane import OPERATOR, free_port, write_kubeconfig
+from support.control_plane import OPERATOR, write_kubeconfig
+from support.ports import free_port
 from support.zygote import Zygote
 
 

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from heterotrain_api.contract import Env
-from support.control_plane import free_port
+from support.ports import free_port
 from support.real_job import SECONDS, RealJob
 from support.watching import control, state_when
 from support.zygote import Zygote, until

@@ -20,9 +20,9 @@ from heterotrain_operator.settings import OperatorSettings
 from heterotrain_rpc import control_pb2
 from heterotrain_rpc.certificates import Credentials
 from heterotrain_rpc.channels import make_channel
-from support.control_plane import free_port
 from support.credentials import JOB_UID, credentials
 from support.fake_coordinator import FakeCoordinator, serve
+from support.ports import free_port
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TRAINING = control_pb2.JobState(phase=control_pb2.PHASE_TRAINING, version=5)

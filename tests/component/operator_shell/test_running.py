@@ -16,7 +16,8 @@ from heterotrain_operator.job.names import owner_reference
 from heterotrain_operator.job.settings import JobSettings
 from heterotrain_operator.running import Operator
 from heterotrain_operator.settings import InfoSettings, OperatorSettings
-from support.control_plane import free_port, write_kubeconfig
+from support.control_plane import write_kubeconfig
+from support.ports import free_port
 
 Make = Callable[..., Operator]
 UID = "6d0f3c1e-0000-4000-8000-000000000001"

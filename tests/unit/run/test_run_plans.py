@@ -120,7 +120,7 @@ def test_a_drained_worker_finishes_its_grants_and_leaves() -> None:
     driver = training()
     assert driver.tell(ev.DrainCommanded(7, "gpu-0"))[-1] == out.AnswerCommand(7, True)
     plan = driver.run.view(driver.now).plan
-    assert ({n: s.samples for n, s in plan.shares.items()}, plan.derived, plan.generation) == (
+    assert (plan.samples, plan.derived, plan.generation) == (
         {"gpu-1": 4, "cpu-0": 2, "cpu-1": 2},
         True,
         2,
@@ -230,7 +230,7 @@ def with_norm(shares: dict[str, int], bounds: Bounds) -> Driver:
 def test_a_model_with_batchnorm_raises_shares_and_bounds_of_one() -> None:
     driver = with_norm(FOUR, Bounds(1, 100))
     view = driver.run.view(driver.now)
-    assert {name: share.samples for name, share in view.plan.shares.items()} == dict.fromkeys(FOUR, 2)
+    assert view.plan.samples == dict.fromkeys(FOUR, 2)
     assert (view.plan.generation, view.plan.derived) == (2, True)
     assert {w.bounds for w in view.workers} == {Bounds(2, 100)}
     # 21 samples: one would be left over by rounds of 8, so that the second round leaves six.
