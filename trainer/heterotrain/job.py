@@ -216,7 +216,7 @@ class JobEngine:
             done = done_message(
                 self._welcome.term, update, _groups(bound.setup), absent, timings, traffic=traffic, refusal=refusal
             )
-            self._send(pb.WorkerMessage(done=done))
+            self._stream.send_first(pb.WorkerMessage(done=done))
             if self._metrics is not None:
                 self._metrics.stepped(update.grant, timings, bound.shards.push_bytes, refused=refusal is not None)
         bound.gradients.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sized
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ from heterotrain.engine import Engine
 from heterotrain.errors import UsageError
 from heterotrain.forks import leave_inherited_alone
 from heterotrain.grants import MicroBatch, micro_batches
-from heterotrain.randomness import SampleOrder, SeededIndices, stable_seed
+from heterotrain.randomness import SampleOrder, SeededIndices, host_state_kept, stable_seed
 from heterotrain.rounds import Rounds
 from heterotrain_core.least import round_sizes
 
@@ -110,6 +111,11 @@ class Loader:
             generator=torch.Generator().manual_seed(stable_seed(engine.seed, "loader", engine.rank)),
         )
         self._iterator: Iterator[Any] | None = None
+        self._ahead: list[Any] = []
+        """The next batch, if it was fetched already."""
+        self._ahead_seconds = 0.0
+        if options.num_workers == 0:  # loader processes fetch ahead anyway
+            rounds.while_waiting(self._fetch_ahead)
 
     def __len__(self) -> int:
         """Rounds of an epoch: ceil(samples of the data set / global batch)."""
@@ -122,23 +128,36 @@ class Loader:
             if micro_batch is None:
                 return
             batch = to_device(self._fetch(micro_batch), self._device, non_blocking=self._pinned)
-            self._rounds.hand_out(micro_batch, self._clock() - asked)
+            ahead, self._ahead_seconds = self._ahead_seconds, 0.0
+            self._rounds.hand_out(micro_batch, self._clock() - asked + ahead)
             yield batch
 
     def _fetch(self, wanted: MicroBatch) -> Any:
         self._sampler.epoch = wanted.ranges[0].epoch
-        try:
-            if self._iterator is None:
+        if self._ahead:
+            batch = self._ahead.pop()
+        else:
+            try:
+                if self._iterator is None:
+                    self._iterator = iter(self._data)
+                batch = next(self._iterator)
+            except StopIteration:
+                # Nothing had been granted when the last batch came; with loader processes, the same ones go on.
                 self._iterator = iter(self._data)
-            batch = next(self._iterator)
-        except StopIteration:
-            # Nothing had been granted when the last batch came; with loader processes, the same ones go on.
-            self._iterator = iter(self._data)
-            batch = next(self._iterator)
+                batch = next(self._iterator)
         fetched = self._sampler.sent.popleft()
         if fetched != wanted:
             raise RuntimeError(f"the loader fetched {fetched}, but {wanted} is due")
         return batch
+
+    def _fetch_ahead(self) -> None:
+        """Fetch what the next grant begins with, if it is at hand: its version has to be waited for anyway."""
+        asked = self._clock()
+        # The script may draw numbers after the step: they must not tell when the grant has arrived.
+        with suppress(StopIteration), host_state_kept():
+            if self._iterator is not None and not self._ahead:
+                self._ahead.append(next(self._iterator))
+        self._ahead_seconds = self._clock() - asked
 
 
 def check_dataset(dataset: object) -> int:

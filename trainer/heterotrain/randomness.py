@@ -10,6 +10,7 @@ import hashlib
 import random
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import SupportsIndex
 
 import torch
@@ -65,6 +66,21 @@ def seed_host(seed: int) -> None:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(seed % 2**32)
+
+
+@contextmanager
+def host_state_kept() -> Iterator[None]:
+    """Afterwards the random state that `seed_host` sets is as it was."""
+    numpy = sys.modules.get("numpy")
+    drawn, plain = torch.default_generator.get_state(), random.getstate()
+    arrays = numpy.random.get_state() if numpy is not None else None
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(drawn)
+        random.setstate(plain)
+        if numpy is not None and arrays is not None:
+            numpy.random.set_state(arrays)
 
 
 class SeededIndices(list[int]):

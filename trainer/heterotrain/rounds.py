@@ -87,6 +87,7 @@ class Rounds:
         self._spent = _Spent()
         self._epochs_over = 0
         self._at_start: list[Callable[[], None]] = []
+        self._while_waiting: Callable[[], None] = lambda: None
 
     @property
     def schedule_step(self) -> int:
@@ -111,6 +112,10 @@ class Rounds:
     def at_start(self, follow: Callable[[], None]) -> None:
         """Have `follow` called when it is known where training begins: not at its beginning, after a checkpoint."""
         self._at_start.append(follow)
+
+    def while_waiting(self, action: Callable[[], None]) -> None:
+        """Have `action` called when a grant was handed in, before the next one's version is waited for."""
+        self._while_waiting = action
 
     def start(self, epochs: int) -> None:
         """The script enters `Session.epochs`."""
@@ -194,6 +199,7 @@ class Rounds:
         spent, self._spent = self._spent, _Spent()
         clip, self._clip = self._clip, None
         self._engine.submit(Update(grant, clip, spent.data, spent.compute, spent.cpu, spent.memory))
+        self._while_waiting()
         try:
             item = self._take(self._engine.next_item())
         except LeftJobError as left:

@@ -27,6 +27,8 @@ JOIN_SECONDS: Final = 300.0
 RETRY_SECONDS: Final = 0.5
 CLOSE_SECONDS: Final = 5.0
 """How long the last message may take; the coordinator ends the stream when it has it."""
+LEAVE_SECONDS: Final = 0.05
+"""How long whoever has more to do waits for a message to leave."""
 
 _FATAL_CODES: Final = {
     grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED,
@@ -69,7 +71,7 @@ class SessionStream:
         self._lost: PeerLostError | None = None
         self._again = False
         """The job takes back whom it has lost."""
-        self._outgoing: asyncio.Queue[pb.WorkerMessage | None] = asyncio.Queue()
+        self._outgoing: asyncio.Queue[tuple[pb.WorkerMessage | None, threading.Event | None]] = asyncio.Queue()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._main, name="heterotrain-session", daemon=True)
 
@@ -82,6 +84,16 @@ class SessionStream:
         """Queue a message; raises `PeerLostError` if the session is over."""
         self.check()
         self._queue(message)
+
+    def send_first(self, message: pb.WorkerMessage) -> bool:
+        """As `send`, and let it leave before the calling thread goes on; false: it has not within `LEAVE_SECONDS`.
+
+        Others wait for the message. A thread that computes would keep the interpreter from sending it meanwhile.
+        """
+        self.check()
+        left = threading.Event()
+        self._queue(message, left)
+        return left.wait(LEAVE_SECONDS)
 
     def wait(self, kind: str) -> pb.CoordinatorMessage:
         """Wait for the next message of a kind: a field of ``CoordinatorMessage``, or one of `_QUEUES`.
@@ -111,10 +123,10 @@ class SessionStream:
             self._queue(message)
         self._thread.join(CLOSE_SECONDS)
 
-    def _queue(self, message: pb.WorkerMessage | None) -> None:
+    def _queue(self, message: pb.WorkerMessage | None, left: threading.Event | None = None) -> None:
         # The stream's thread may end at any time; its loop is closed then, and whoever waits next learns why.
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._outgoing.put_nowait, message)
+            self._loop.call_soon_threadsafe(self._outgoing.put_nowait, (message, left))
 
     def _raise_if_lost(self) -> None:
         if self._lost is not None:
@@ -175,9 +187,9 @@ class SessionStream:
     async def _write(self, call: Call, heartbeat_seconds: float) -> None:
         while True:
             try:
-                message = await asyncio.wait_for(self._outgoing.get(), heartbeat_seconds)
+                message, left = await asyncio.wait_for(self._outgoing.get(), heartbeat_seconds)
             except TimeoutError:
-                message = pb.WorkerMessage(heartbeat=pb.Heartbeat())
+                message, left = pb.WorkerMessage(heartbeat=pb.Heartbeat()), None
             if message is None:
                 await call.done_writing()
                 return
@@ -185,12 +197,14 @@ class SessionStream:
                 await call.write(message)
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
                 return  # the reader learns why
+            if left is not None:
+                left.set()
 
     def _dispatch(self, welcome: pb.Welcome, message: pb.CoordinatorMessage) -> None:
         kind = message.WhichOneof("body")
         if kind == "plan_proposal":
             answer = self._answer(welcome, message.plan_proposal)
-            self._outgoing.put_nowait(pb.WorkerMessage(plan_answer=answer))
+            self._outgoing.put_nowait((pb.WorkerMessage(plan_answer=answer), None))
         elif kind is not None:
             queue = _QUEUES.get(kind, kind)
             if queue == "item":

@@ -95,15 +95,15 @@ def _install_in_worker(place: str, version: int) -> None:
 
 def _after_done(stream: Any, version: int) -> None:
     """Die when the message has left for the coordinator, as far as that can be known."""
-    real = stream.send
+    real = stream.send_first
 
-    def send(self: Any, message: Any) -> None:
+    def send_first(self: Any, message: Any) -> None:
         real(self, message)
         if message.HasField("done") and message.done.iteration >= version:
             time.sleep(0.05)
             _die()
 
-    stream.send = send
+    stream.send_first = send_first
 
 
 def _later(path: Path, version: int) -> bool:

@@ -47,6 +47,8 @@ class FakeStream:
     def send(self, message: pb.WorkerMessage) -> None:
         self.sent.append(message)
 
+    send_first = send
+
     def check(self) -> None:
         """The session lives."""
 

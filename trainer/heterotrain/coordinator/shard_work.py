@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
-from heterotrain.coordinator.shards import ShardError, Shards
+from heterotrain.coordinator.shards import Commits, ShardError, Shards
 from heterotrain.coordinator.term import Opened
 from heterotrain_core import run_effects as out
 from heterotrain_core import run_events as ev
@@ -34,12 +34,15 @@ class ShardWork:
         self._told = tell
         self._stopped = False
         self._spawn = spawn
-        self._queue: asyncio.Queue[Work] = asyncio.Queue()
+        self._queue: asyncio.Queue[tuple[Work, Commits | None]] = asyncio.Queue()
+        self._under_way = False
         self._tasks = [spawn(self._serve()), spawn(self._watch())]
 
     def put(self, work: Work) -> None:
-        """Do this after all that was put before."""
-        self._queue.put_nowait(work)
+        """Do this after all that was put before. A commit that can leave at once does: all workers wait for it."""
+        waits = self._under_way or not self._queue.empty() or self._stopped
+        begun = self._shards.begin_commit(work) if isinstance(work, out.CommitRound) and not waits else None
+        self._queue.put_nowait((work, begun))
 
     def probe(self, shard: str) -> None:
         """See whether a shard that somebody lost answers here."""
@@ -66,14 +69,17 @@ class ShardWork:
     async def _serve(self) -> None:
         try:
             while True:
-                await self._do(await self._queue.get())
+                work, begun = await self._queue.get()
+                self._under_way = True
+                await self._do(work, begun)
+                self._under_way = False
         except ShardError as error:
             self._tell(ev.ShardFailed(error.shard, error.detail, error.refused))
 
-    async def _do(self, work: Work) -> None:
+    async def _do(self, work: Work, begun: Commits | None) -> None:
         match work:
             case out.CommitRound():
-                await self._shards.commit(work)
+                await self._shards.commit(work, begun)
                 self._tell(ev.Committed(work.version))
             case out.ConfigureShards():
                 await self._configure(work.manifest)

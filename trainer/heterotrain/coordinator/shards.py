@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
@@ -25,6 +25,8 @@ if TYPE_CHECKING:  # exists only for type checkers
     from heterotrain_rpc.shard_pb2_grpc import ShardAsyncStub
 
 R = TypeVar("R")
+Commits: TypeAlias = Sequence[Awaitable[shard_pb2.CommitReply]]
+"""Calls that are under way, one to a shard, in shard order."""
 
 STARTUP_SECONDS: Final = 120.0
 """How long a shard may take to answer at all, once there is something to tell it."""
@@ -218,13 +220,25 @@ class Shards:
             if reply.refusal:
                 raise ShardError(shard.name, reply.refusal)
 
-    async def commit(self, commit: out.CommitRound) -> None:
-        """Make the next version on all shards; the norm of the whole aggregate is taken first if it is clipped."""
-        request = commit_request(commit, self._term)
+    def begin_commit(self, commit: out.CommitRound) -> Commits | None:
+        """Send a commit that needs one call to a shard, before anything else that is to be done; the rest: `None`."""
         if commit.clip is not None:
-            parts = await self._on_all(lambda s: s.stub.Aggregate(request, timeout=COMMIT_SECONDS))
-            request.clip_coefficient = clip_coefficient([p.norm_part for p in parts], commit.clip)
-        await self._on_all(lambda s: s.stub.Commit(request, timeout=COMMIT_SECONDS))
+            return None
+        request = commit_request(commit, self._term)
+        return [s.stub.Commit(request, timeout=COMMIT_SECONDS) for s in self._shards]
+
+    async def commit(self, commit: out.CommitRound, begun: Commits | None = None) -> None:
+        """Make the next version on all shards; the norm of the whole aggregate is taken first if it is clipped.
+
+        `begun`: what `begin_commit` gave for the same commit.
+        """
+        if begun is None:
+            request = commit_request(commit, self._term)
+            if commit.clip is not None:
+                parts = await self._on_all(lambda s: s.stub.Aggregate(request, timeout=COMMIT_SECONDS))
+                request.clip_coefficient = clip_coefficient([p.norm_part for p in parts], commit.clip)
+            begun = [s.stub.Commit(request, timeout=COMMIT_SECONDS) for s in self._shards]
+        await _all([_call(s, call) for s, call in zip(self._shards, begun, strict=True)])
 
     async def export(self, version: int, file: str) -> str:
         """Have shard 0 write a version; returns the path. Raises `ValueError` with its reason if it cannot."""
