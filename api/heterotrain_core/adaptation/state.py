@@ -27,6 +27,12 @@ ECHO: Final = 1.5
 """A change of speed by less, just after the shares changed, is taken for their effect on a machine that is shared."""
 MINOR: Final = 1.15
 """A change of speed by less may be noise: it passes over no windows."""
+WEATHER: Final = math.log(1.1)
+"""Logarithm of a change of all other workers at the same time from which on what one has beyond it may go with it."""
+BESIDE: Final = math.log(1.5)
+"""So much, as a logarithm."""
+COMING_AND_GOING: Final = 3.0
+"""Standard deviations of its steps by which a worker may be another one for a few seconds."""
 UNSTEADY: Final = 3.0
 """The same for a worker whose steps vary so much that a dozen of them may seem another speed."""
 INNOCENT: Final = 1.25
@@ -97,7 +103,7 @@ def take_in(state: State, seen: Observation, now: float) -> tuple[State, bool]:
             tracks[worker.name] = track
             for change in changes:
                 found.append(change_words(change, worker.node))
-                if not _may_wait(state, seen, change):
+                if not _may_wait(state, seen, change, common.get(name, {})):
                     causes.append(found[-1])
     known_before = all_known(state)
     woken = bool(found)
@@ -142,11 +148,26 @@ def _is_as_slow(track: Track | None, ceiling: Ceiling) -> bool:
     return median([p.busy / p.samples for p in points]) > INNOCENT * ceiling.pace
 
 
-def _may_wait(state: State, seen: Observation, change: Change) -> bool:
-    """Whether a change of speed may be noise, or come from our own change of shares: it must wait as any other gain."""
+def _usual(noise: float) -> float:
+    """Largest change of speed of a worker whose single steps vary so much (relative) that may come and go by itself.
+
+    What makes steps vary on a machine that is shared lasts for seconds, and so for some steps.
+    """
+    return UNSTEADY if noise > LARGEST_DRIFT else max(MINOR, 1.0 + COMING_AND_GOING * noise)
+
+
+def _may_wait(state: State, seen: Observation, change: Change, shared: Mapping[int, float]) -> bool:
+    """Whether a change of speed may be noise, or come from our own change of shares: it must wait as any other gain.
+
+    Or from what makes all slower for a few seconds, which seldom hits all alike. `shared`: what the newest steps have
+    in common with those of all others, by sequence.
+    """
+    changed, off = math.log(change.factor), median(shared.values() or [0.0])
+    if off * changed > 0 and abs(off) >= WEATHER and abs(changed) - abs(off) < BESIDE:
+        return True
     made, factor = state.guard.made, change.factor
     known = state.tracks.get(change.worker, Track()).model
-    usual = UNSTEADY if known is not None and known.noise > LARGEST_DRIFT else MINOR
+    usual = _usual(0.0 if known is None else known.noise)
     if 1 / usual < factor < usual:
         return True
     if made is None or not 1 / ECHO < factor < ECHO:
