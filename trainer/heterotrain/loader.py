@@ -134,21 +134,21 @@ class Loader:
 
     def _fetch(self, wanted: MicroBatch) -> Any:
         self._sampler.epoch = wanted.ranges[0].epoch
-        if self._ahead:
-            batch = self._ahead.pop()
-        else:
-            try:
-                if self._iterator is None:
-                    self._iterator = iter(self._data)
-                batch = next(self._iterator)
-            except StopIteration:
-                # Nothing had been granted when the last batch came; with loader processes, the same ones go on.
-                self._iterator = iter(self._data)
-                batch = next(self._iterator)
+        batch = self._ahead.pop() if self._ahead else self._next_batch()
         fetched = self._sampler.sent.popleft()
         if fetched != wanted:
             raise RuntimeError(f"the loader fetched {fetched}, but {wanted} is due")
         return batch
+
+    def _next_batch(self) -> Any:
+        try:
+            if self._iterator is None:
+                self._iterator = iter(self._data)
+            return next(self._iterator)
+        except StopIteration:
+            # Nothing had been granted when the last batch came; with loader processes, the same ones go on.
+            self._iterator = iter(self._data)
+            return next(self._iterator)
 
     def _fetch_ahead(self) -> None:
         """Fetch what the next grant begins with, if it is at hand: its version has to be waited for anyway."""

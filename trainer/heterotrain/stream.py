@@ -27,8 +27,8 @@ JOIN_SECONDS: Final = 300.0
 RETRY_SECONDS: Final = 0.5
 CLOSE_SECONDS: Final = 5.0
 """How long the last message may take; the coordinator ends the stream when it has it."""
-LEAVE_SECONDS: Final = 0.05
-"""How long whoever has more to do waits for a message to leave."""
+FIRST_SECONDS: Final = 0.05
+"""How long `SessionStream.send_first` waits for its message to be sent."""
 
 _FATAL_CODES: Final = {
     grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED,
@@ -86,14 +86,14 @@ class SessionStream:
         self._queue(message)
 
     def send_first(self, message: pb.WorkerMessage) -> bool:
-        """As `send`, and let it leave before the calling thread goes on; false: it has not within `LEAVE_SECONDS`.
+        """As `send`, and let it go before the calling thread goes on; false: it has not gone within `FIRST_SECONDS`.
 
         Others wait for the message. A thread that computes would keep the interpreter from sending it meanwhile.
         """
         self.check()
-        left = threading.Event()
-        self._queue(message, left)
-        return left.wait(LEAVE_SECONDS)
+        sent = threading.Event()
+        self._queue(message, sent)
+        return sent.wait(FIRST_SECONDS)
 
     def wait(self, kind: str) -> pb.CoordinatorMessage:
         """Wait for the next message of a kind: a field of ``CoordinatorMessage``, or one of `_QUEUES`.
@@ -123,10 +123,10 @@ class SessionStream:
             self._queue(message)
         self._thread.join(CLOSE_SECONDS)
 
-    def _queue(self, message: pb.WorkerMessage | None, left: threading.Event | None = None) -> None:
+    def _queue(self, message: pb.WorkerMessage | None, sent: threading.Event | None = None) -> None:
         # The stream's thread may end at any time; its loop is closed then, and whoever waits next learns why.
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._outgoing.put_nowait, (message, left))
+            self._loop.call_soon_threadsafe(self._outgoing.put_nowait, (message, sent))
 
     def _raise_if_lost(self) -> None:
         if self._lost is not None:
@@ -187,9 +187,9 @@ class SessionStream:
     async def _write(self, call: Call, heartbeat_seconds: float) -> None:
         while True:
             try:
-                message, left = await asyncio.wait_for(self._outgoing.get(), heartbeat_seconds)
+                message, sent = await asyncio.wait_for(self._outgoing.get(), heartbeat_seconds)
             except TimeoutError:
-                message, left = pb.WorkerMessage(heartbeat=pb.Heartbeat()), None
+                message, sent = pb.WorkerMessage(heartbeat=pb.Heartbeat()), None
             if message is None:
                 await call.done_writing()
                 return
@@ -197,8 +197,8 @@ class SessionStream:
                 await call.write(message)
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
                 return  # the reader learns why
-            if left is not None:
-                left.set()
+            if sent is not None:
+                sent.set()
 
     def _dispatch(self, welcome: pb.Welcome, message: pb.CoordinatorMessage) -> None:
         kind = message.WhichOneof("body")

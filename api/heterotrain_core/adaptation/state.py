@@ -27,14 +27,14 @@ ECHO: Final = 1.5
 """A change of speed by less, just after the shares changed, is taken for their effect on a machine that is shared."""
 MINOR: Final = 1.15
 """A change of speed by less may be noise: it passes over no windows."""
-WEATHER: Final = math.log(1.1)
-"""Logarithm of a change of all other workers at the same time from which on what one has beyond it may go with it."""
-BESIDE: Final = math.log(1.5)
-"""So much, as a logarithm."""
 COMING_AND_GOING: Final = 3.0
-"""Standard deviations of its steps by which a worker may be another one for a few seconds."""
+"""So many standard deviations of a worker's steps may be noise too."""
 UNSTEADY: Final = 3.0
-"""The same for a worker whose steps vary so much that a dozen of them may seem another speed."""
+"""As `MINOR`, for a worker whose steps vary so much that a dozen of them may seem another speed."""
+WEATHER: Final = math.log(1.1)
+"""Logarithm of a change of all other workers at the same time, from which on a change of one may go with it."""
+BESIDE: Final = math.log(1.5)
+"""Logarithm of what one worker has beyond such a change, from which on it is its own."""
 INNOCENT: Final = 1.25
 """A worker that takes so much longer per sample with its old share too did not become slower by the new one."""
 

@@ -259,19 +259,21 @@ def test_the_end_of_training_counts_even_if_the_session_broke_after_it(
 def test_what_others_wait_for_has_left_when_the_thread_goes_on(
     coordinator: Coordinator, stream: SessionStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("heterotrain.stream.LEAVE_SECONDS", SECONDS)
+    monkeypatch.setattr("heterotrain.stream.FIRST_SECONDS", SECONDS)
     done = pb.WorkerMessage(done=pb.Done(iteration=3))
     assert stream.send_first(done)
     assert coordinator.hears() == done
 
 
-def test_a_message_that_cannot_leave_is_not_waited_for_long(stream: SessionStream) -> None:
+def test_a_message_that_cannot_leave_is_not_waited_for_long(
+    stream: SessionStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def stuck(*_: object) -> None:
         """The stream's thread does not come to it."""
 
-    stream._loop.call_soon_threadsafe = stuck  # type: ignore[method-assign, assignment]
-    assert not stream.send_first(pb.WorkerMessage(done=pb.Done(iteration=3)))
-    del stream._loop.call_soon_threadsafe
+    with monkeypatch.context() as patch:
+        patch.setattr(stream._loop, "call_soon_threadsafe", stuck)
+        assert not stream.send_first(pb.WorkerMessage(done=pb.Done(iteration=3)))
 
 
 @pytest.mark.parametrize("last", [pb.WorkerMessage(goodbye=pb.Goodbye()), pb.WorkerMessage(failure=pb.Failure())])

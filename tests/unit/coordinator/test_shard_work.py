@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 import pytest
@@ -13,6 +13,16 @@ from heterotrain.coordinator.shards import Commits, ShardError, Shards, _all
 from heterotrain_core import run_effects as out
 from heterotrain_core import run_events as ev
 from heterotrain_core.run_values import Clip
+
+
+def spawning(running: list[asyncio.Task[None]]) -> Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]:
+    """Starts tasks and keeps them in `running`."""
+
+    def spawn(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        running.append(asyncio.create_task(work))
+        return running[-1]
+
+    return spawn
 
 
 class LosesOne:
@@ -47,16 +57,12 @@ def test_a_loss_is_told_to_the_term_it_belongs_to(stops: bool, want: list[ev.Run
     async def story() -> None:
         shards, running = LosesOne(), []
 
-        def spawn(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-            running.append(asyncio.create_task(work))
-            return running[-1]
-
         async def stop() -> None:
             await shards.lost.wait()  # as the failing call, right after it
             if stops:
                 work.stop()
 
-        work = ShardWork(cast("Shards", shards), None, told.append, spawn)
+        work = ShardWork(cast("Shards", shards), None, told.append, spawning(running))
         work.put(out.Export(3, "model.safetensors"))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -117,11 +123,7 @@ def test_commits_leave_in_order_and_the_first_without_delay(clip: Clip | None, f
             if len(told) == 2:
                 both.set()
 
-        def spawn(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-            running.append(asyncio.create_task(work))
-            return running[-1]
-
-        work = ShardWork(cast("Shards", shards), None, tell, spawn)
+        work = ShardWork(cast("Shards", shards), None, tell, spawning(running))
         work.put(commit(0, clip))
         assert shards.left == first
         work.put(commit(1))

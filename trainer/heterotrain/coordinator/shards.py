@@ -222,10 +222,7 @@ class Shards:
 
     def begin_commit(self, commit: out.CommitRound) -> Commits | None:
         """Send a commit that needs one call to a shard, before anything else that is to be done; the rest: `None`."""
-        if commit.clip is not None:
-            return None
-        request = commit_request(commit, self._term)
-        return [s.stub.Commit(request, timeout=COMMIT_SECONDS) for s in self._shards]
+        return None if commit.clip is not None else self._commits(commit_request(commit, self._term))
 
     async def commit(self, commit: out.CommitRound, begun: Commits | None = None) -> None:
         """Make the next version on all shards; the norm of the whole aggregate is taken first if it is clipped.
@@ -237,8 +234,11 @@ class Shards:
             if commit.clip is not None:
                 parts = await self._on_all(lambda s: s.stub.Aggregate(request, timeout=COMMIT_SECONDS))
                 request.clip_coefficient = clip_coefficient([p.norm_part for p in parts], commit.clip)
-            begun = [s.stub.Commit(request, timeout=COMMIT_SECONDS) for s in self._shards]
+            begun = self._commits(request)
         await _all([_call(s, call) for s, call in zip(self._shards, begun, strict=True)])
+
+    def _commits(self, request: shard_pb2.CommitRequest) -> Commits:
+        return [s.stub.Commit(request, timeout=COMMIT_SECONDS) for s in self._shards]
 
     async def export(self, version: int, file: str) -> str:
         """Have shard 0 write a version; returns the path. Raises `ValueError` with its reason if it cannot."""
