@@ -209,6 +209,8 @@ ALWAYS: Final[Mapping[str, Kind]] = {
     "gone": _kind(saying(lambda: b""), "connect", "breaker_open"),
 }
 """Targets whose every answer is so: the same sample again, another clock, a counter that begins anew, nothing."""
+NEVER_SERVED: Final = frozenset({"gone", "many", "nameless"})
+"""Entities without a value: never a right answer, or right answers that name other entities."""
 RATE: Final = """
 apiVersion: heterotrain.io/v1alpha1
 kind: ProcessingRule
@@ -332,11 +334,16 @@ class Report:
                 faults.append(f"{name}: unexpected: {self.errors[name]}")
         return faults
 
+    def unserved(self) -> list[str]:
+        """Entities that had no value at any look although every other answer of their target is right."""
+        return [name for name in (*KINDS, *ALWAYS) if name not in NEVER_SERVED and not self.fresh[name]]
+
 
 async def endure(web: HostileWeb, seconds: float, patience: float = 0.0) -> Report:
     """Read the hostile sources for some time and look at what the REST API serves meanwhile.
 
-    `patience`: more seconds, should not every kind have been met by then: the machine may be busy.
+    `patience`: more seconds, should not every kind have been met, and every right answer served, by then: on a busy
+    machine right answers come too late as well, and three failures in a row open a breaker.
     """
     store, events = Store(Limits()), EventLog()
     turns = Turns()
@@ -356,7 +363,7 @@ async def endure(web: HostileWeb, seconds: float, patience: float = 0.0) -> Repo
         port, end = await ready, time.monotonic() + seconds
         await _look(report, port, lambda: time.monotonic() >= end, running)
         report.take(collector.states())
-        while report.miscounted() and time.monotonic() < end + patience:
+        while (report.miscounted() or report.unserved()) and time.monotonic() < end + patience:
             await _look(report, port, lambda: True, running)
             report.take(collector.states())
     finally:
