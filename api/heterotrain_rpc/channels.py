@@ -7,7 +7,7 @@ anything is sent; long streams have none and are guarded by the protocol's lease
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Final
 
 import grpc
@@ -15,6 +15,7 @@ import grpc.aio
 
 from heterotrain_rpc.authorization import Authorization
 from heterotrain_rpc.certificates import Credentials
+from heterotrain_rpc.guarded import GuardedChannel, require_deadline
 from heterotrain_rpc.identity import dns_name
 
 MESSAGE_LIMIT_BYTES: Final = 64 * 1024 * 1024
@@ -80,8 +81,8 @@ def server_credentials(credentials: Credentials) -> grpc.ServerCredentials:
 
 def make_channel(address: str, server_name: str, credentials: Credentials) -> grpc.aio.Channel:
     """A channel to the process `server_name` of the job at `address` (``host:port``); connects at the first call."""
-    return grpc.aio.secure_channel(
-        address, channel_credentials(credentials), client_options(server_name), interceptors=[DeadlineGuard()]
+    return GuardedChannel(
+        grpc.aio.secure_channel(address, channel_credentials(credentials), client_options(server_name))
     )
 
 
@@ -98,32 +99,12 @@ def make_server(authorization: Authorization, *, maximum_concurrent_rpcs: int | 
     )
 
 
-class DeadlineGuard(grpc.aio.UnaryUnaryClientInterceptor):
-    """Raises `ValueError` for a unary call of a `grpc.aio` channel that has no deadline."""
-
-    async def intercept_unary_unary(
-        self,
-        continuation: Callable[[grpc.aio.ClientCallDetails, Any], Awaitable[Any]],
-        client_call_details: grpc.aio.ClientCallDetails,
-        request: Any,
-    ) -> Any:
-        """Pass the call on if it has a deadline."""
-        _require_deadline(client_call_details.method, client_call_details.timeout)
-        return await continuation(client_call_details, request)
-
-
 class SyncDeadlineGuard(grpc.UnaryUnaryClientInterceptor):
-    """As `DeadlineGuard`, of a synchronous channel."""
+    """Raises `ValueError` for a unary call of a synchronous channel that has no deadline."""
 
     def intercept_unary_unary(
         self, continuation: Callable[[Any, Any], Any], client_call_details: Any, request: Any
     ) -> Any:
         """Pass the call on if it has a deadline."""
-        _require_deadline(client_call_details.method, client_call_details.timeout)
+        require_deadline(client_call_details.method, client_call_details.timeout)
         return continuation(client_call_details, request)
-
-
-def _require_deadline(method: str | bytes, timeout: float | None) -> None:
-    if timeout is None:
-        name = method.decode() if isinstance(method, bytes) else method
-        raise ValueError(f"call of {name} has no deadline; give `timeout` in seconds")

@@ -14,6 +14,9 @@ from heterotrain_api.status import HeteroTrainJobStatus
 Record = Mapping[str, Any]
 _PROPOSING: Final = frozenset({"Propose", "RollBack", "FallBack", "Relax", "Split"})
 
+LEAST_SPREAD_SAID: Final = 0.02
+"""Relative: what single steps vary by less moves no share that is worth a word."""
+
 
 class NothingToExplainError(LookupError):
     """There is no decision of that kind; the text says which there are."""
@@ -128,11 +131,12 @@ def _worker(worker: Mapping[str, Any]) -> str:
     if not worker["seconds_per_sample"]:
         return f"{worker['name']}: {worker['steps']} steps, speed not known; share {share}{limit}"
     dropped = f", {worker['dropped']} outliers" if worker["dropped"] else ""
+    varies = f", single steps vary by {worker['spread']:.0%}" if worker.get("spread", 0.0) >= LEAST_SPREAD_SAID else ""
     speed = f"{_ms(worker['fixed_seconds'])} + {1000 * worker['seconds_per_sample']:.3g} ms a sample"
     if worker.get("knots"):
         speed = "no line: " + ", ".join(f"{share} in {_ms(seconds)}" for share, seconds in worker["knots"])
     return (
-        f"{worker['name']}: {worker['steps']} steps{dropped}: {speed} (± {worker['error']:.1%});"
+        f"{worker['name']}: {worker['steps']} steps{dropped}: {speed} (± {worker['error']:.1%}{varies});"
         f" share {share}: {_ms(worker['seconds_applied'])} → {_ms(worker['seconds_wanted'])}{limit}"
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, median, pstdev
+from statistics import fmean, median, pstdev, quantiles
 from typing import Final
 
 from heterotrain_core.curve import Curve, line, through
@@ -65,6 +65,8 @@ class SpeedModel:
     """Standard error at the present share, relative."""
     noise: float = NOISE_FLOOR
     """Standard deviation of single steps around the model, relative."""
+    own: float = 1.0
+    """Part of the variation of its steps that other workers do not show at the same time."""
     identified: bool = False
     """`fixed` and `per_sample` were told apart by sizes that differ; else `fixed` is a guess (0 at first)."""
     steps: int = 0
@@ -155,6 +157,23 @@ def _by_size(points: Sequence[Point]) -> dict[int, list[float]]:
     for point in points:
         sizes.setdefault(point.samples, []).append(point.busy)
     return sizes
+
+
+def step_spread(points: Sequence[Point], share: int) -> float:
+    """Standard deviation of single steps, all that a worker does itself included, relative.
+
+    Half of what lies between the 16th and the 84th percentile, which stalls do not move. Of the steps with `share` if
+    there are enough, else of all sizes around their own medians; what exceeds `NOISE_FLOOR`. 0 until there are enough.
+    """
+    sizes: dict[int, list[float]] = {}
+    for point in points:
+        sizes.setdefault(point.samples, []).append(point.busy + point.beside)
+    told = {share: sizes[share]} if len(sizes.get(share, ())) >= ANCHORED else sizes
+    ratios = [t / median(times) for times in told.values() if len(times) >= TRUSTED for t in times]
+    if len(ratios) < ANCHORED:
+        return 0.0
+    twentyfifths = quantiles(ratios, n=25, method="inclusive")
+    return math.sqrt(max(0.0, ((twentyfifths[20] - twentyfifths[3]) / 2) ** 2 - NOISE_FLOOR**2))
 
 
 def without_outliers(times: Sequence[float]) -> list[float]:

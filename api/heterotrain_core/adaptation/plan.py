@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
 
-from heterotrain_core.adaptation.estimate import TRUSTED
+from heterotrain_core.adaptation.estimate import TRUSTED, step_spread
+from heterotrain_core.adaptation.leeway import expected_last, leeways
 from heterotrain_core.adaptation.track import Track
 from heterotrain_core.adaptation.values import WorkerPlan, WorkerSeen
 from heterotrain_core.curve import Curve, line
@@ -19,6 +20,9 @@ GROWTH: Final = 2
 """A share grows at most so many times beyond the largest that its worker has computed (trust region)."""
 CORRIDOR: Final = 2
 """A plan gives a worker at least 1 / so much, at most so much, of what it would get in proportion to its speed now."""
+LARGEST_SPREAD: Final = 0.2
+"""Of single steps, relative, with which others can reckon: whose steps vary more has two speeds rather than one (a CPU
+limit cuts its steps into pieces of the limit's period, and a share makes one piece or two)."""
 TRUST: Final = "trust"
 """What limits a share to `GROWTH` and `CORRIDOR`."""
 TOLD_KNOTS: Final = 4
@@ -46,6 +50,20 @@ class Room:
     """What makes `low` and `high` narrower than its bounds."""
     bent: Curve | None = None
     """Its time, what is beside computing included, where that is no line."""
+    spread: float = 0.0
+    """Standard deviation of single steps against those of others, relative."""
+    leeway: float = 0.0
+    """How much longer than its mean its time is planned, relative."""
+
+    @property
+    def erratic(self) -> bool:
+        """Its steps vary too much to be reckoned with: their mean is all that is planned with."""
+        return self.spread > LARGEST_SPREAD
+
+    @property
+    def rough(self) -> bool:
+        """Small differences between its predicted times mean little: steps are erratic, or shares lie near an edge."""
+        return self.erratic or self.bent is not None
 
     @property
     def curve(self) -> Curve:
@@ -77,6 +95,18 @@ def rooms(
     return [_room(w, tracks.get(w.name, Track()), ceilings.get(w.name), w.name in lost, grain) for w in workers]
 
 
+def with_leeway(found: Sequence[Room], waited_for: float) -> list[Room]:
+    """The same, with what each is to finish earlier by since steps vary.
+
+    `waited_for`: the part of a single step's variation that others wait for; 1 where every round waits for everybody.
+    """
+    varied = [replace(room, spread=waited_for * room.spread) for room in found]
+    known = [room for room in varied if room.known]
+    parts = leeways([room.even for room in known], [0.0 if room.erratic else room.spread for room in known])
+    by_name = {room.name: part for room, part in zip(known, parts, strict=True)}
+    return [replace(room, leeway=by_name.get(room.name, 0.0)) for room in varied]
+
+
 def in_corridor(found: Sequence[Room], total: int, grain: int) -> list[Room]:
     """The same, narrowed to shares near those in proportion to the measured speeds.
 
@@ -105,9 +135,10 @@ def _room(worker: WorkerSeen, track: Track, ceiling: int | None, lost: bool, gra
     beside = median([p.beside for p in track.points])
     fixed, per_sample, limit = model.fixed + beside, model.per_sample, ""
     bent = model.curve.later(beside) if model.knots else None
+    spread = model.own * step_spread(track.points, worker.share)
     if lost:
         share = worker.share
-        return Room(worker.name, share, fixed, per_sample, share, share, True, beside, "metrics lost", bent)
+        return Room(worker.name, share, fixed, per_sample, share, share, True, beside, "metrics lost", bent, spread)
     if ceiling is not None and ceiling < high:
         high, limit = max(low, ceiling), "memory"
     trusted = max(worker.share, GROWTH * max(worker.share, track.largest))
@@ -115,18 +146,20 @@ def _room(worker: WorkerSeen, track: Track, ceiling: int | None, lost: bool, gra
         high, limit = trusted, TRUST
     high = low + (max(high, worker.share) - low) // grain * grain
     low = min(low, worker.share)
-    return Room(worker.name, worker.share, fixed, per_sample, low, high, True, beside, limit, bent)
+    return Room(worker.name, worker.share, fixed, per_sample, low, high, True, beside, limit, bent, spread)
 
 
 def best_shares(found: Sequence[Room], total: int, grain: int) -> dict[str, int]:
-    """Shares of the smallest largest time; the present ones if the limits leave no choice."""
+    """Shares of the smallest largest time, leeway included; the present ones if the limits leave no choice."""
     present = {room.name: room.share for room in found}
     low, high = [room.low for room in found], [room.high for room in found]
     try:
         if any(room.bent for room in found):
-            shares = allocate_along([room.curve for room in found], total, low, high, grain)
+            shares = allocate_along([room.curve.times(1 + room.leeway) for room in found], total, low, high, grain)
         else:
-            shares = allocate([r.fixed for r in found], [r.per_sample for r in found], total, low, high, grain)
+            fixed = [(1 + room.leeway) * room.fixed for room in found]
+            per_sample = [(1 + room.leeway) * room.per_sample for room in found]
+            shares = allocate(fixed, per_sample, total, low, high, grain)
     except InfeasibleError:
         return present
     return dict(zip(present, shares, strict=True))
@@ -140,6 +173,13 @@ def total_of(workers: Sequence[WorkerSeen], global_batch: int, grain: int) -> in
 def slowest(found: Sequence[Room], shares: Mapping[str, int]) -> float:
     """Time of the slowest worker whose times are known; 0 if none is."""
     return max((room.seconds(shares[room.name]) for room in found), default=0.0)
+
+
+def expected(found: Sequence[Room], shares: Mapping[str, int]) -> float:
+    """Expected time of a round of the workers whose times are known, single steps as they vary; 0 if none is."""
+    seconds = [room.seconds(shares[room.name]) for room in found if room.known]
+    spreads = [0.0 if room.erratic else room.spread for room in found if room.known]
+    return expected_last(seconds, [time * spread for time, spread in zip(seconds, spreads, strict=True)])
 
 
 def part_way(
@@ -184,6 +224,7 @@ def _row(room: Room, track: Track, wanted: int) -> WorkerPlan:
         seconds_applied=room.seconds(room.share),
         seconds_wanted=room.seconds(wanted),
         knots=_told_knots(model.knots, room.share) if model is not None and room.known else (),
+        spread=room.spread if room.known else 0.0,
         limit=room.limit if at_limit or room.limit == "metrics lost" else "",
     )
 

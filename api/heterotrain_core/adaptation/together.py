@@ -70,7 +70,9 @@ def aligned(tracks: Mapping[str, Track]) -> dict[str, Track]:
     levels = _levels(cells, alike)
     now = alike * _now(cells, levels)
     return {
-        name: _with(track, now - levels[name], _error(cells[name], others[name], alike)) if name in cells else track
+        name: _with(track, now - levels[name], _against_others(cells[name], others[name], alike))
+        if name in cells
+        else track
         for name, track in tracks.items()
     }
 
@@ -104,10 +106,11 @@ def shared(tracks: Mapping[str, Track], workers: Iterable[WorkerSeen]) -> dict[s
     }
 
 
-def _with(track: Track, level: float, error: float) -> Track:
+def _with(track: Track, level: float, own: _Own) -> Track:
     if track.model is None:
         return track
-    return replace(track, model=replace(track.model.times(math.exp(level)), error=min(track.model.error, error)))
+    model = replace(track.model.times(math.exp(level)), error=min(track.model.error, own.error), own=own.part)
+    return replace(track, model=model)
 
 
 def _steps(track: Track) -> list[_Step]:
@@ -206,14 +209,27 @@ def _levels(cells: Mapping[str, Cells], alike: float) -> dict[str, float]:
     return levels
 
 
-def _error(own: Cells, theirs: Cells, alike: float) -> float:
-    """Standard error against the others, relative; infinite if there are too few cells."""
+class _Own(NamedTuple):
+    """How a worker varies against the others."""
+
+    error: float
+    """Standard error of its mean against theirs, relative; infinite if there are too few cells."""
+    part: float
+    """Of its own variation, what is not shared; 1 if there are too few cells."""
+
+
+def _against_others(own: Cells, theirs: Cells, alike: float) -> _Own:
     if len(theirs) < LEAST_CELLS:
-        return math.inf
-    against = [own[cell] - alike * value for cell, value in theirs.items()]
-    mean = _mean(against)
-    spread = math.sqrt(_mean([(value - mean) ** 2 for value in against]))
-    return max(NOISE_FLOOR, spread) / math.sqrt(len(against) - 1)
+        return _Own(math.inf, 1.0)
+    spread = _spread([own[cell] - alike * value for cell, value in theirs.items()])
+    whole = _spread([own[cell] for cell in theirs])
+    part = min(1.0, spread / whole) if whole > 0 else 1.0
+    return _Own(max(NOISE_FLOOR, spread) / math.sqrt(len(theirs) - 1), part)
+
+
+def _spread(values: Collection[float]) -> float:
+    mean = _mean(values)
+    return math.sqrt(_mean([(value - mean) ** 2 for value in values]))
 
 
 def _now(cells: Mapping[str, Cells], levels: Mapping[str, float]) -> float:

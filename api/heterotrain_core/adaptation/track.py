@@ -78,6 +78,8 @@ class Track:
     model: SpeedModel | None = None
     prior: SpeedModel | None = None
     """The newest model with `a` and `c` told apart."""
+    former: SpeedModel | None = None
+    """That from before the newest change of speed."""
     first_speed: float = 0.0
     """Samples a second when first known: tells slowness that was there from the beginning."""
     seen: int = 0
@@ -182,7 +184,8 @@ def _take(track: Track, worker: str, point: Point, shared: float) -> tuple[Track
     changed = replace(track, slow=Sum(), fast=Sum(), changes=track.changes + 1, last_factor=factor)
     if _is_size(track, model, fresh, factor):
         return _refit(changed), [Change(worker, factor, len(fresh), point.samples, cores, work)]
-    changed = replace(changed, points=fresh, model=None, remembered=_at_new_speed(track.remembered, fresh, factor))
+    remembered = _at_new_speed(track.remembered, fresh, factor)
+    changed = replace(changed, points=fresh, model=None, former=model, remembered=remembered)
     return _refit(changed), [Change(worker, factor, len(fresh), 0, cores, work)]
 
 
@@ -231,8 +234,15 @@ def _processor(before: Sequence[Point], now: Sequence[Point]) -> tuple[float, fl
 
 
 def _is_size(track: Track, model: SpeedModel, fresh: Sequence[Point], factor: float) -> bool:
-    """Whether what seems a change of speed is how a new size is: so are all of its steps, and none near it is known."""
+    """Whether what seems a change of speed is how a new size is: so are all of its steps, and none near it is known.
+
+    Not where the worker is as it was before a change of not long ago: what had slowed it down is gone again.
+    """
     size = fresh[-1].samples
+    if track.former is not None and model.steps < KEPT:
+        before = median([p.busy / track.former.seconds(p.samples) for p in fresh])
+        if max(before, 1.0 / before) < SPREAD:
+            return False
     times = [p.busy for p in track.points if p.samples == size]
     times += [track.remembered[size].seconds] if size in track.remembered else []
     ratios = [t / model.seconds(size) for t in times]

@@ -17,6 +17,7 @@ from heterotrain_core.adaptation.state import State
 from heterotrain_core.adaptation.together import aligned
 from heterotrain_core.adaptation.track import Track, steps_with
 from heterotrain_core.adaptation.values import Finding, Found, Observation, WorkerPlan, WorkerSeen
+from heterotrain_core.synchronization import Backup, Synchronization
 
 WAITING: Final = 0.1
 """Part of the others' steps spent waiting from which on a worker holds them up."""
@@ -56,17 +57,18 @@ def weigh(state: State, seen: Observation, now: float) -> Weighed:
     rooms = plans.rooms(live, tracks, ceilings, lost, settings.grain)
     present = {w.name: w.share for w in live}
     total = plans.total_of(live, settings.global_batch, settings.grain) or sum(present.values())
-    rooms = plans.in_corridor(rooms, total, settings.grain)
+    rooms = plans.with_leeway(plans.in_corridor(rooms, total, settings.grain), _waited_for(seen.synchronization))
     best = plans.best_shares(rooms, total, settings.grain)
     whole = sum(present.values()) != total or guards.is_calm(state.guard, settings, seen.version)
     part = 1.0 if whole else state.guard.part
     wanted = plans.part_way(present, best, part=part, found=rooms, grain=settings.grain)
     measured = guards.measured(live, tracks, None, 1)
     overhead = _overhead(rooms, measured)
-    present_seconds, predicted = plans.slowest(rooms, present) + overhead, plans.slowest(rooms, wanted) + overhead
+    present_seconds, predicted = plans.expected(rooms, present) + overhead, plans.expected(rooms, wanted) + overhead
     models = [t.model for n, t in tracks.items() if t.model is not None and n not in lost]
     fewest = min((m.steps for m in models), default=0)
-    limit = guards.band(settings, models, guards.doubt(state.guard, now, fewest, guards.reach(present, wanted)))
+    doubt = guards.doubt(state.guard, now, fewest, guards.reach(present, wanted))
+    limit = guards.band(settings, models, doubt, rough=any(room.rough for room in rooms))
     found = [lost_words(name, tracks[name], now) for name in sorted(lost)] + steady(seen, tracks)
     signs = _signs(live, rooms, tracks, best, limit)
     found += _stragglers(live, rooms, tracks, best, signs)
@@ -89,11 +91,24 @@ def weigh(state: State, seen: Observation, now: float) -> Weighed:
     )
 
 
+def _waited_for(mode: Synchronization | None) -> float:
+    """The part of a single step's variation that others wait for.
+
+    All of it where every round waits for everybody; under a bound of some iterations they even out, without one nobody
+    waits.
+    """
+    if mode is None or mode.lockstep:
+        return 1.0
+    if mode.bound is None or isinstance(mode, Backup):
+        return 0.0
+    return 1.0 / (1 + mode.bound)
+
+
 def _overhead(rooms: list[Room], measured: guards.Speed | None) -> float:
-    """What a round takes beyond its slowest worker: messages on the way, the update, the spread of single steps."""
+    """What a round takes beyond its last worker: messages on the way, the update."""
     if measured is None:
         return 0.0
-    return max(0.0, measured.seconds - plans.slowest(rooms, {room.name: room.share for room in rooms}))
+    return max(0.0, measured.seconds - plans.expected(rooms, {room.name: room.share for room in rooms}))
 
 
 def _signs(

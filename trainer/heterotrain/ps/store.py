@@ -18,6 +18,7 @@ import torch
 from heterotrain.checkpoint.state import Unpacker
 from heterotrain.ps.arithmetic import not_finite
 from heterotrain.ps.gradients import Gradient, State, push_status
+from heterotrain.ps.last_first import LastFirst
 from heterotrain.ps.part import Part
 from heterotrain.ps.values import CommitOrder, GradientName, ShardSpec
 from heterotrain.ps.versions import Published
@@ -51,7 +52,7 @@ class ShardStore:
 
     def __init__(self) -> None:
         lock = threading.RLock()
-        self._changed = threading.Condition(lock)
+        self._changed = LastFirst(lock)
         """Model, versions or `_closed` have changed."""
         self._settled = threading.Condition(lock)
         """A gradient has been checked. Pulls that wait for a version are not woken by the pushes that it is made of."""
@@ -363,7 +364,9 @@ class ShardStore:
     def _await_blob(self, term: int, version: int, wait_seconds: float) -> memoryview | None:
         with self._changed:
             wanted: Callable[[], bool] = lambda: bool(self._closed) or self._holds_blob(term, version)  # noqa: E731
-            self._changed.wait_for(wanted, min(max(0.0, wait_seconds), LONGEST_WAIT_SECONDS))
+            deadline = time.monotonic() + min(max(0.0, wait_seconds), LONGEST_WAIT_SECONDS)
+            while not wanted() and (remaining := deadline - time.monotonic()) > 0.0:
+                self._changed.wait(remaining)
             self._check_open()
             return self._blobs.get(version) if self._holds_blob(term, version) else None
 

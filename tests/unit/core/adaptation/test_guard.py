@@ -85,16 +85,19 @@ def test_noise_widens_the_dead_band() -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "want"),
+    ("steps", "rough", "want"),
     [
-        pytest.param((100, 100), 0.075, id="all have all steps that are kept: what is left was within the band"),
-        pytest.param((100, 99), 0.05, id="one of them has not"),
+        pytest.param((100, 100), True, 0.075, id="all have all steps that are kept: what is left was within the band"),
+        pytest.param((100, 99), True, 0.05, id="one of them has not"),
+        pytest.param((100, 100), False, 0.05, id="with models that are not rough noise lifts no gain over the band"),
     ],
 )
-def test_what_has_long_been_within_the_band_must_exceed_more_of_it(steps: tuple[int, int], want: float) -> None:
+def test_what_has_long_been_within_the_band_must_exceed_more_of_it(
+    steps: tuple[int, int], rough: bool, want: float
+) -> None:
     models = [SpeedModel(0, 1, error=0.01, steps=count) for count in steps]
 
-    assert band(SETTINGS, models) == pytest.approx(want)
+    assert band(SETTINGS, models, rough=rough) == pytest.approx(want)
 
 
 @pytest.mark.parametrize(

@@ -185,6 +185,17 @@ def test_a_load_that_came_with_a_new_share_and_shows_with_the_old_one_too_is_no_
     assert [track.model.seconds(b) for b in (10, 20, 40)] == pytest.approx([6.0, 12.0, 24.0])
 
 
+def test_a_load_that_goes_just_as_the_share_changes_is_no_saving_of_the_new_share() -> None:
+    """The plan made against the load came when the load left: the share that it had seemed to take twice as long."""
+    track, came = after(settled(60, samples=20, seconds=2.0), [4.0] * 8, samples=20)
+
+    track, went = after(track, [1.5] * 6, samples=15)
+
+    assert [change.samples for _, change in (*came, *went)] == [0, 0]
+    assert track.model is not None
+    assert [track.model.seconds(b) for b in (15, 20, 30)] == pytest.approx([1.5, 2.0, 3.0])
+
+
 @pytest.mark.parametrize(
     ("pause", "want"),
     [

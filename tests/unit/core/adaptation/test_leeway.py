@@ -1,0 +1,142 @@
+"""How much earlier workers are to finish whose steps vary: the least expected round, found by trying, is the oracle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heterotrain_core.adaptation.estimate import ANCHORED, NOISE_FLOOR, Point, step_spread
+from heterotrain_core.adaptation.leeway import LARGEST, expected_last, leeways
+from heterotrain_core.adaptation.plan import LARGEST_SPREAD, Room, best_shares, expected, with_leeway
+
+LADDER = (1.0, 1.33, 2.0, 4.0)
+"""Milliseconds a sample: 4 : 3 : 2 : 1."""
+
+
+def rooms(paces: Sequence[float], spreads: Sequence[float], share: int = 64) -> list[Room]:
+    return [
+        Room(f"w{i}", share, 0.0, pace, 1, 10_000, True, spread=spread)
+        for i, (pace, spread) in enumerate(zip(paces, spreads, strict=True))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("means", "deviations", "want"),
+    [
+        pytest.param((), (), 0.0, id="nobody"),
+        pytest.param((5.0,), (2.0,), 5.0, id="one"),
+        pytest.param((5.0, 3.0), (0.0, 0.0), 5.0, id="nothing varies"),
+        pytest.param((5.0, 3.0), (0.0, 0.1), 5.0, id="who varies is always earlier"),
+        pytest.param((5.0, 9.0), (0.0, 1.0), 9.0, id="who varies is always later"),
+        pytest.param((5.0, 5.0), (1.0, 1.0), 5.0 + 1 / math.sqrt(math.pi), id="two alike: deviation / sqrt(pi) more"),
+        pytest.param((5.0, 5.0), (0.0, 1.0), 5.0 + 1 / math.sqrt(2 * math.pi), id="one of two: / sqrt(2 pi)"),
+        pytest.param((5.0, 4.0), (1.5, 2.0), 5.5760, id="two that differ: Clark's formula"),
+        pytest.param((5.0,) * 4, (1.0,) * 4, 5.0 + 1.02938, id="four alike: 1.03 deviations more"),
+    ],
+)
+def test_the_last_of_normal_times(means: tuple[float, ...], deviations: tuple[float, ...], want: float) -> None:
+    assert expected_last(means, deviations) == pytest.approx(want, abs=0.01)
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 10), st.floats(0, 0.5)), min_size=1, max_size=6))
+def test_the_last_is_never_expected_before_the_slowest_mean(times: list[tuple[float, float]]) -> None:
+    means, deviations = zip(*((mean, mean * spread) for mean, spread in times), strict=True)
+    slowest, widest = max(means), max(deviations)
+
+    assert slowest - widest / 16 <= expected_last(means, deviations) <= slowest + 2 * widest
+
+
+@pytest.mark.parametrize(
+    ("paces", "spreads", "want"),
+    [
+        pytest.param((1.0, 2.0), (0.0, 0.0), (0.0, 0.0), id="nothing varies"),
+        pytest.param((1.0,), (0.1,), (0.0,), id="alone: nobody waits"),
+        pytest.param((1.0, 1.0), (0.1, 0.0), (0.0545, 0.0), id="in time with 2 ** -1/2: 0.545 deviations"),
+        pytest.param((1.0,) * 4, (0.1,) * 4, (0.0998,) * 4, id="alike: all the same, which moves no share"),
+        pytest.param(LADDER, (0.1,) * 4, (0.0700, 0.0887, 0.1129, 0.1500), id="the slower, the more"),
+        pytest.param((1.0, 100.0), (0.0, 0.2), (0.0, LARGEST), id="at most a quarter"),
+    ],
+)
+def test_leeway(paces: tuple[float, ...], spreads: tuple[float, ...], want: tuple[float, ...]) -> None:
+    assert leeways(paces, spreads) == pytest.approx(want, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("spreads", "saved"),
+    [
+        pytest.param((0.1,) * 4, 0.003, id="all vary alike"),
+        pytest.param((0.05, 0.07, 0.1, 0.15), 0.012, id="the slow vary more"),
+        pytest.param(
+            (0.15, 0.1, 0.07, 0.05), -0.004, id="the fast vary more: equal means are the best but for a sample"
+        ),
+        pytest.param((0.0, 0.0, 0.1, 0.15), 0.02, id="only the slow vary"),
+    ],
+)
+def test_shares_with_leeway_are_near_the_least_expected_round(spreads: tuple[float, ...], saved: float) -> None:
+    even = rooms(LADDER, spreads)
+    planned = with_leeway(even, 1.0)
+
+    shares = best_shares(planned, 256, 1)
+    middle = list(shares.values())
+    steps = [range(-8, 9, 2), range(-6, 7, 2), range(-4, 5)]
+    tried = (
+        {"w0": middle[0] - a - b - c, "w1": middle[1] + a, "w2": middle[2] + b, "w3": middle[3] + c}
+        for a, b, c in product(*steps)
+    )
+    least = min(expected(planned, other) for other in tried)
+
+    assert expected(planned, shares) <= 1.01 * least
+    assert 1 - expected(planned, shares) / expected(planned, best_shares(even, 256, 1)) > saved
+
+
+@pytest.mark.parametrize(
+    ("waited_for", "want"),
+    [
+        pytest.param(1.0, 0.15, id="every round waits for everybody"),
+        pytest.param(0.25, 0.15 / 4, id="a bound of three rounds: a quarter"),
+        pytest.param(0.0, 0.0, id="nobody waits"),
+    ],
+)
+def test_leeway_is_for_those_who_wait(waited_for: float, want: float) -> None:
+    slowest = with_leeway(rooms(LADDER, (0.1,) * 4), waited_for)[3]
+
+    assert slowest.leeway == pytest.approx(want, abs=1e-3)
+
+
+def test_nothing_is_planned_with_steps_that_vary_too_much_or_are_not_known() -> None:
+    erratic, unknown = rooms((1.0, 1.0), (LARGEST_SPREAD + 0.01, 0.1))
+    unknown = Room("u", 64, 0.0, 1.0, 64, 64, known=False, spread=0.1)
+
+    planned = with_leeway([erratic, unknown], 1.0)
+
+    assert [(room.leeway, room.erratic) for room in planned] == [(0.0, True), (0.0, False)]
+    assert expected(planned, {"w0": 64, "u": 64}) == pytest.approx(64.0)
+
+
+def points(samples: int, times: Sequence[float]) -> list[Point]:
+    return [Point(i, samples, busy, 0.0, busy) for i, busy in enumerate(times)]
+
+
+TEN_PERCENT = [1.0 + 0.1 * z for z in (-1.5, -1.0, -0.67, -0.32, 0.0, 0.32, 0.67, 1.0, 1.5)]
+
+
+@pytest.mark.parametrize(
+    ("seen", "want"),
+    [
+        pytest.param(points(64, TEN_PERCENT), 0.1, id="ten percent"),
+        pytest.param(points(64, [*TEN_PERCENT, 5.0]), 0.1, id="a stall changes little"),
+        pytest.param(points(64, TEN_PERCENT[: ANCHORED - 1]), 0.0, id="too few to tell"),
+        pytest.param(points(64, [1.0 + NOISE_FLOOR / 2 * (-1) ** i for i in range(20)]), 0.0, id="within the floor"),
+        pytest.param(
+            [*points(32, TEN_PERCENT), *points(64, [2 * t for t in TEN_PERCENT[1::3]])], 0.1,
+            id="few of the present size: all sizes, each around its own median",
+        ),
+    ],
+)  # fmt: skip
+def test_how_single_steps_vary(seen: list[Point], want: float) -> None:
+    assert step_spread(seen, 64) == pytest.approx(want, rel=0.25, abs=1e-9)
