@@ -159,19 +159,20 @@ def _by_size(points: Sequence[Point]) -> dict[int, list[float]]:
     return sizes
 
 
-def step_spread(points: Sequence[Point], share: int) -> float:
-    """Standard deviation of single steps, all that a worker does itself included, relative.
+def step_spread(points: Sequence[Point]) -> float | None:
+    """Standard deviation of single steps, all that a worker does itself included, relative; `None`: too few to tell.
 
-    Half of what lies between the 16th and the 84th percentile, which stalls do not move. Of the steps with `share` if
-    there are enough, else of all sizes around their own medians; what exceeds `NOISE_FLOOR`. 0 until there are enough.
+    Half of what lies between the 16th and the 84th percentile, which stalls do not move. Of the steps with the present
+    size if there are enough, else of all sizes around their own medians; what exceeds `NOISE_FLOOR`.
     """
     sizes: dict[int, list[float]] = {}
     for point in points:
         sizes.setdefault(point.samples, []).append(point.busy + point.beside)
-    told = {share: sizes[share]} if len(sizes.get(share, ())) >= ANCHORED else sizes
-    ratios = [t / median(times) for times in told.values() if len(times) >= TRUSTED for t in times]
+    present = sizes[present_size(points)] if points else []
+    told = [present] if len(present) >= ANCHORED else [times for times in sizes.values() if len(times) >= TRUSTED]
+    ratios = [t / middle for times in told if (middle := median(times)) > 0 for t in times]
     if len(ratios) < ANCHORED:
-        return 0.0
+        return None
     twentyfifths = quantiles(ratios, n=25, method="inclusive")
     return math.sqrt(max(0.0, ((twentyfifths[20] - twentyfifths[3]) / 2) ** 2 - NOISE_FLOOR**2))
 

@@ -15,8 +15,10 @@ from heterotrain_core.info.stats import MAD_TO_SIGMA, mad
 
 CERTAINTY: Final = 3.0
 """Standard errors of the models that a gain must exceed."""
-SETTLED_BAND: Final = 1.5
-"""Times the dead band once nothing has changed for long, where models are rough."""
+SETTLED_BAND: Final = 1.2
+"""Times the dead band once nothing has changed for long."""
+ROUGH_BAND: Final = 1.5
+"""The same where models are rough."""
 OPPOSITE: Final = -0.5
 """Cosine of two changes of shares below which the second undoes the first."""
 REVERSALS: Final = 3
@@ -105,13 +107,13 @@ class Verdict(NamedTuple):
 def band(settings: Settings, models: Iterable[SpeedModel], doubt: float = 0.0, *, rough: bool = False) -> float:
     """What a gain must exceed: the dead band, three standard errors of the least certain model, or `doubt`.
 
-    More of it with `rough` models once all rest on as many steps as are kept: what is left to gain has been there all
-    the time and was within the band; with their noise it will be beyond, one day.
+    More of it once all models rest on as many steps as are kept, most with `rough` ones: what is left to gain has been
+    there all the time and was within the band; with noise it will be beyond, one day.
     """
     known = list(models)
     limit = max(settings.dead_band, CERTAINTY * max((m.error for m in known), default=0.0), doubt)
     settled = bool(known) and min(m.steps for m in known) >= KEPT
-    return limit * SETTLED_BAND if rough and settled else limit
+    return limit * (ROUGH_BAND if rough else SETTLED_BAND) if settled else limit
 
 
 def judge(

@@ -17,7 +17,9 @@ from statistics import NormalDist
 from typing import Final
 
 LARGEST: Final = 0.25
-"""Of a worker's time: what is lost if its steps do not vary as they seemed to stays small."""
+"""Of a worker's time, beyond what all have: what is lost if its steps do not vary as they seemed to stays small."""
+SURE: Final = 1 - 1e-9
+"""Probability beyond which nobody is asked to be in time."""
 REACH: Final = 4.0
 """Standard deviations beyond which nothing is expected."""
 POINTS: Final = 128
@@ -26,16 +28,20 @@ _NORMAL: Final = NormalDist()
 
 
 def leeways(seconds_per_sample: Sequence[float], spreads: Sequence[float]) -> list[float]:
-    """How much longer than its mean each worker's time is to be planned, relative.
+    """How much longer than its mean each worker's time is to be planned, relative; 0 for whoever needs least.
 
     `spreads`: standard deviations of single steps, relative to their mean.
     """
     speeds = [1.0 / pace for pace in seconds_per_sample]
     total = sum(speeds)
-    return [
-        min(LARGEST, spread * _NORMAL.inv_cdf(2.0 ** -(speed / total))) if spread > 0 and speed < total else 0.0
-        for speed, spread in zip(speeds, spreads, strict=True)
-    ]
+    late = [spread * _quantile(speed / total) for speed, spread in zip(speeds, spreads, strict=True)]
+    least = min(late, default=0.0)
+    return [min(LARGEST, (1.0 + part) / (1.0 + least) - 1.0) for part in late]
+
+
+def _quantile(part: float) -> float:
+    """Standard deviations after which a worker with this part of all speed is to be done in time."""
+    return _NORMAL.inv_cdf(min(2.0**-part, SURE))
 
 
 def expected_last(means: Sequence[float], deviations: Sequence[float]) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
 
-from heterotrain_core.adaptation.estimate import TRUSTED, step_spread
+from heterotrain_core.adaptation.estimate import TRUSTED
 from heterotrain_core.adaptation.leeway import expected_last, leeways
 from heterotrain_core.adaptation.track import Track
 from heterotrain_core.adaptation.values import WorkerPlan, WorkerSeen
@@ -21,8 +21,10 @@ GROWTH: Final = 2
 CORRIDOR: Final = 2
 """A plan gives a worker at least 1 / so much, at most so much, of what it would get in proportion to its speed now."""
 LARGEST_SPREAD: Final = 0.2
-"""Of single steps, relative, with which others can reckon: whose steps vary more has two speeds rather than one (a CPU
-limit cuts its steps into pieces of the limit's period, and a share makes one piece or two)."""
+"""Of single steps, relative, up to which others reckon with all of it: whose steps vary more has two speeds rather than
+one (a CPU limit cuts its steps into pieces of the limit's period, and a share makes one piece or two)."""
+ERRATIC: Final = 0.3
+"""From here on with none of it; between the two with less and less."""
 TRUST: Final = "trust"
 """What limits a share to `GROWTH` and `CORRIDOR`."""
 TOLD_KNOTS: Final = 4
@@ -52,18 +54,15 @@ class Room:
     """Its time, what is beside computing included, where that is no line."""
     spread: float = 0.0
     """Standard deviation of single steps against those of others, relative."""
+    reckoned: float = 0.0
+    """The part of it that others wait for and that is planned with."""
     leeway: float = 0.0
     """How much longer than its mean its time is planned, relative."""
 
     @property
-    def erratic(self) -> bool:
-        """Its steps vary too much to be reckoned with: their mean is all that is planned with."""
-        return self.spread > LARGEST_SPREAD
-
-    @property
     def rough(self) -> bool:
-        """Small differences between its predicted times mean little: steps are erratic, or shares lie near an edge."""
-        return self.erratic or self.bent is not None
+        """Small differences of its predicted times mean little: steps vary too much, or shares lie near an edge."""
+        return self.spread > LARGEST_SPREAD or self.bent is not None
 
     @property
     def curve(self) -> Curve:
@@ -73,6 +72,10 @@ class Room:
     def seconds(self, share: int) -> float:
         """Its time for a share; 0 if not known."""
         return self.curve.seconds(share) if self.known else 0.0
+
+    def due(self, share: int) -> float:
+        """When it is planned to be done with a share: its time and its leeway."""
+        return (1 + self.leeway) * self.seconds(share)
 
     @property
     def even(self) -> float:
@@ -100,11 +103,15 @@ def with_leeway(found: Sequence[Room], waited_for: float) -> list[Room]:
 
     `waited_for`: the part of a single step's variation that others wait for; 1 where every round waits for everybody.
     """
-    varied = [replace(room, spread=waited_for * room.spread) for room in found]
-    known = [room for room in varied if room.known]
-    parts = leeways([room.even for room in known], [0.0 if room.erratic else room.spread for room in known])
+    counted = [replace(room, reckoned=waited_for * _reckoned(room.spread)) for room in found]
+    known = [room for room in counted if room.known]
+    parts = leeways([room.even for room in known], [room.reckoned for room in known])
     by_name = {room.name: part for room, part in zip(known, parts, strict=True)}
-    return [replace(room, leeway=by_name.get(room.name, 0.0)) for room in varied]
+    return [replace(room, leeway=by_name.get(room.name, 0.0)) for room in counted]
+
+
+def _reckoned(spread: float) -> float:
+    return spread * max(0.0, min(1.0, (ERRATIC - spread) / (ERRATIC - LARGEST_SPREAD)))
 
 
 def in_corridor(found: Sequence[Room], total: int, grain: int) -> list[Room]:
@@ -135,10 +142,12 @@ def _room(worker: WorkerSeen, track: Track, ceiling: int | None, lost: bool, gra
     beside = median([p.beside for p in track.points])
     fixed, per_sample, limit = model.fixed + beside, model.per_sample, ""
     bent = model.curve.later(beside) if model.knots else None
-    spread = model.own * step_spread(track.points, worker.share)
+    spread = model.own * track.spread
     if lost:
         share = worker.share
-        return Room(worker.name, share, fixed, per_sample, share, share, True, beside, "metrics lost", bent, spread)
+        return Room(
+            worker.name, share, fixed, per_sample, share, share, True, beside, "metrics lost", bent=bent, spread=spread
+        )
     if ceiling is not None and ceiling < high:
         high, limit = max(low, ceiling), "memory"
     trusted = max(worker.share, GROWTH * max(worker.share, track.largest))
@@ -146,7 +155,7 @@ def _room(worker: WorkerSeen, track: Track, ceiling: int | None, lost: bool, gra
         high, limit = trusted, TRUST
     high = low + (max(high, worker.share) - low) // grain * grain
     low = min(low, worker.share)
-    return Room(worker.name, worker.share, fixed, per_sample, low, high, True, beside, limit, bent, spread)
+    return Room(worker.name, worker.share, fixed, per_sample, low, high, True, beside, limit, bent=bent, spread=spread)
 
 
 def best_shares(found: Sequence[Room], total: int, grain: int) -> dict[str, int]:
@@ -178,7 +187,7 @@ def slowest(found: Sequence[Room], shares: Mapping[str, int]) -> float:
 def expected(found: Sequence[Room], shares: Mapping[str, int]) -> float:
     """Expected time of a round of the workers whose times are known, single steps as they vary; 0 if none is."""
     seconds = [room.seconds(shares[room.name]) for room in found if room.known]
-    spreads = [0.0 if room.erratic else room.spread for room in found if room.known]
+    spreads = [room.reckoned for room in found if room.known]
     return expected_last(seconds, [time * spread for time, spread in zip(seconds, spreads, strict=True)])
 
 
@@ -275,4 +284,4 @@ def faster_unbound(found: Sequence[Room], best: Mapping[str, int], total: int, g
     if not all(room.known for room in found):
         return 1.0
     then = slowest(free, best_shares(free, total, grain))
-    return slowest(found, best) / then if then > 0 else 1.0
+    return max(1.0, slowest(found, best) / then) if then > 0 else 1.0

@@ -13,7 +13,17 @@ from statistics import median
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from heterotrain_core.adaptation.estimate import KEPT, SPREAD, TRUSTED, Point, SpeedModel, fit, is_near, means
+from heterotrain_core.adaptation.estimate import (
+    KEPT,
+    SPREAD,
+    TRUSTED,
+    Point,
+    SpeedModel,
+    fit,
+    is_near,
+    means,
+    step_spread,
+)
 from heterotrain_core.telemetry import StepRecord
 
 COLD_STEPS: Final = 2
@@ -48,6 +58,14 @@ class Change:
     """Processor time per sample, now over before; 0: not known."""
 
 
+class Former(NamedTuple):
+    """How fast a worker was before a change of speed."""
+
+    model: SpeedModel
+    until: int
+    """Sequence of the step that showed the change."""
+
+
 class Known(NamedTuple):
     """What a share takes at the present speed."""
 
@@ -78,8 +96,10 @@ class Track:
     model: SpeedModel | None = None
     prior: SpeedModel | None = None
     """The newest model with `a` and `c` told apart."""
-    former: SpeedModel | None = None
-    """That from before the newest change of speed."""
+    former: tuple[Former, ...] = ()
+    """Models from before the newest changes of speed, oldest first."""
+    spread: float = 0.0
+    """Standard deviation of single steps, relative, as last known: it outlives a change of speed."""
     first_speed: float = 0.0
     """Samples a second when first known: tells slowness that was there from the beginning."""
     seen: int = 0
@@ -185,7 +205,8 @@ def _take(track: Track, worker: str, point: Point, shared: float) -> tuple[Track
     if _is_size(track, model, fresh, factor):
         return _refit(changed), [Change(worker, factor, len(fresh), point.samples, cores, work)]
     remembered = _at_new_speed(track.remembered, fresh, factor)
-    changed = replace(changed, points=fresh, model=None, former=model, remembered=remembered)
+    former = (*_lately(track.former, point.sequence), Former(model, point.sequence))
+    changed = replace(changed, points=fresh, model=None, former=former, remembered=remembered)
     return _refit(changed), [Change(worker, factor, len(fresh), 0, cores, work)]
 
 
@@ -239,8 +260,8 @@ def _is_size(track: Track, model: SpeedModel, fresh: Sequence[Point], factor: fl
     Not where the worker is as it was before a change of not long ago: what had slowed it down is gone again.
     """
     size = fresh[-1].samples
-    if track.former is not None and model.steps < KEPT:
-        before = median([p.busy / track.former.seconds(p.samples) for p in fresh])
+    for former in _lately(track.former, fresh[-1].sequence):
+        before = median([p.busy / former.model.seconds(p.samples) for p in fresh])
         if max(before, 1.0 / before) < SPREAD:
             return False
     times = [p.busy for p in track.points if p.samples == size]
@@ -248,6 +269,11 @@ def _is_size(track: Track, model: SpeedModel, fresh: Sequence[Point], factor: fl
     ratios = [t / model.seconds(size) for t in times]
     others = {*_sizes(track.points), *track.remembered} - {size}
     return all(abs(r - factor) <= abs(r - 1.0) for r in ratios) and not any(is_near(size, other) for other in others)
+
+
+def _lately(former: Sequence[Former], sequence: int) -> tuple[Former, ...]:
+    """Those of not long before a step."""
+    return tuple(f for f in former if sequence - f.until < KEPT)
 
 
 def _since_change(points: tuple[Point, ...], model: SpeedModel) -> tuple[Point, ...]:
@@ -279,6 +305,8 @@ def _refit(track: Track) -> Track:
     measured = {size: Known(seconds, now) for size, seconds in means(track.points).items()}
     older = {size: known for size, known in recent.items() if size not in measured}
     track = replace(track, remembered=dict([*older.items(), *measured.items()][-REMEMBERED:]))
+    spread = step_spread(track.points)
+    track = track if spread is None else replace(track, spread=spread)
     speed = track.first_speed
     if not speed and model.steps >= REFERENCE_STEPS:
         speed = track.points[-1].samples / model.seconds(track.points[-1].samples)

@@ -192,7 +192,7 @@ class WorkerPlan:
     knots: tuple[tuple[int, float], ...] = ()
     """Where no line fits its computing: measured shares next to that in force, and their seconds."""
     spread: float = 0.0
-    """Standard deviation of its single steps against those of others, relative, as far as others wait for it."""
+    """Standard deviation of its single steps against those of others, relative."""
     limit: str = ""
     """What holds the share: ``maximum``, ``memory``, ``trust``, ``too few records``, …; empty: nothing."""
 

@@ -57,14 +57,15 @@ def weigh(state: State, seen: Observation, now: float) -> Weighed:
     rooms = plans.rooms(live, tracks, ceilings, lost, settings.grain)
     present = {w.name: w.share for w in live}
     total = plans.total_of(live, settings.global_batch, settings.grain) or sum(present.values())
-    rooms = plans.with_leeway(plans.in_corridor(rooms, total, settings.grain), _waited_for(seen.synchronization))
+    rooms = plans.with_leeway(plans.in_corridor(rooms, total, settings.grain), waited_for(seen.synchronization))
     best = plans.best_shares(rooms, total, settings.grain)
     whole = sum(present.values()) != total or guards.is_calm(state.guard, settings, seen.version)
     part = 1.0 if whole else state.guard.part
     wanted = plans.part_way(present, best, part=part, found=rooms, grain=settings.grain)
     measured = guards.measured(live, tracks, None, 1)
-    overhead = _overhead(rooms, measured)
-    present_seconds, predicted = plans.expected(rooms, present) + overhead, plans.expected(rooms, wanted) + overhead
+    by_models = plans.expected(rooms, present)
+    overhead = _overhead(by_models, measured)
+    present_seconds, predicted = by_models + overhead, plans.expected(rooms, wanted) + overhead
     models = [t.model for n, t in tracks.items() if t.model is not None and n not in lost]
     fewest = min((m.steps for m in models), default=0)
     doubt = guards.doubt(state.guard, now, fewest, guards.reach(present, wanted))
@@ -91,11 +92,11 @@ def weigh(state: State, seen: Observation, now: float) -> Weighed:
     )
 
 
-def _waited_for(mode: Synchronization | None) -> float:
+def waited_for(mode: Synchronization | None) -> float:
     """The part of a single step's variation that others wait for.
 
-    All of it where every round waits for everybody; under a bound of some iterations they even out, without one nobody
-    waits.
+    All of it where every round waits for everybody; without a bound, or with backups, nothing. Under a bound of s it is
+    taken to even out over the s + 1 iterations that a worker may be away from the others.
     """
     if mode is None or mode.lockstep:
         return 1.0
@@ -104,11 +105,9 @@ def _waited_for(mode: Synchronization | None) -> float:
     return 1.0 / (1 + mode.bound)
 
 
-def _overhead(rooms: list[Room], measured: guards.Speed | None) -> float:
+def _overhead(by_models: float, measured: guards.Speed | None) -> float:
     """What a round takes beyond its last worker: messages on the way, the update."""
-    if measured is None:
-        return 0.0
-    return max(0.0, measured.seconds - plans.expected(rooms, {room.name: room.share for room in rooms}))
+    return 0.0 if measured is None else max(0.0, measured.seconds - by_models)
 
 
 def _signs(
@@ -117,7 +116,7 @@ def _signs(
     """The worker that stays the slowest with its smallest share, if it is slower than the others by more than noise."""
     if len(rooms) < 2 or not all(room.known for room in rooms):
         return Signs()
-    times = {room.name: room.seconds(best[room.name]) for room in rooms}
+    times = {room.name: room.due(best[room.name]) for room in rooms}
     last = max(times, key=lambda name: times[name])
     worker = next(w for w in live if w.name == last)
     others = max(seconds for name, seconds in times.items() if name != last)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heterotrain_api.crd import KINDS, VALIDATIONS, crd, crd_yaml, job_schema, kind_schema, main, structural
@@ -181,7 +181,6 @@ scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False,
 texts = st.text("aAyYnNoO01.:-# ~'\"{}[]&*!|>%@`,\n\té", max_size=8)
 
 
-@settings(deadline=None)
 @given(
     st.recursive(
         scalars | texts, lambda v: st.lists(v, max_size=3) | st.dictionaries(texts, v, max_size=3), max_leaves=8

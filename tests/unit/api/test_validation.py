@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heterotrain_api.names import MAX_ATTEMPT, MAX_LABEL, NAME_BUDGET, pod_name
@@ -262,7 +262,6 @@ def test_refuses_with_place_and_remedy(document: object, want: list[str]) -> Non
     assert str(error.value) == "\n".join(want)
 
 
-@settings(deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_any_manifest_gets_a_verdict_and_a_valid_one_a_model(random: Any) -> None:
     document = random_manifest(random)
@@ -281,7 +280,6 @@ json_values = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(field=st.sampled_from(["metadata", "spec", "status", "workers", "output", "stop"]), value=json_values)
 def test_any_value_anywhere_is_judged_without_a_crash(field: str, value: Any) -> None:
     document = make_manifest()

@@ -202,7 +202,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_report(
         verify(newest)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.integers(0, 10_000), value=st.integers(1, 255))
 def test_no_changed_byte_goes_unnoticed(tmp_path: Path, place: int, value: int) -> None:
     shutil.rmtree(tmp_path / "c", ignore_errors=True)

@@ -28,7 +28,7 @@ def commits_of(order: int, shares: Sequence[int], size: int, ahead: int) -> list
     return job.commits
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     order=st.integers(0, 10**6),
     shares=st.lists(st.integers(1, 9), min_size=1, max_size=4),
@@ -41,7 +41,7 @@ def test_commits_do_not_depend_on_the_order_of_arrival_or_on_rounds_ahead(
     assert commits_of(order, shares, size, ahead) == commits_of(0, shares, size, 1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(shares=st.lists(st.integers(1, 500), min_size=1, max_size=4))
 def test_weights_are_exactly_share_over_batch_and_the_scale_exactly_one(shares: list[int]) -> None:
     batch = sum(shares)
@@ -81,7 +81,7 @@ def act(job: Fleet, action: str, worker: int, shares: list[int]) -> None:
         assert job.policy.plan_round == first
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(actions=ACTIONS, size=st.integers(1, 40), ahead=st.integers(0, 3), seed=st.integers(0, 99))
 def test_no_deadlock_and_each_sample_once_through_leaves_drains_plans_and_refusals(
     actions: list[tuple[str, int, list[int]]], size: int, ahead: int, seed: int
@@ -113,7 +113,7 @@ def test_no_deadlock_and_each_sample_once_through_leaves_drains_plans_and_refusa
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(actions=ACTIONS, limit=st.integers(1, 12), ahead=st.integers(0, 3), when=st.integers(0, 40))
 def test_a_stop_or_limit_ends_after_the_open_rounds_whatever_happens(
     actions: list[tuple[str, int, list[int]]], limit: int, ahead: int, when: int

@@ -150,4 +150,4 @@ class CursorMachine(RuleBasedStateMachine):
 
 
 TestCursorMachine = CursorMachine.TestCase
-TestCursorMachine.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestCursorMachine.settings = settings(max_examples=40, stateful_step_count=30)

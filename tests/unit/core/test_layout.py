@@ -32,7 +32,7 @@ def bytes_of(offsets_and_lengths: Iterable[tuple[int, int]]) -> list[int]:
     return sorted(b for offset, length in offsets_and_lengths for b in range(offset, offset + length))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(layout=layouts())
 def test_extents_cover_every_region_once_globally_and_on_the_shards(layout: Layout) -> None:
     assert bytes_of((e.global_offset, e.num_bytes) for e in layout.extents) == bytes_of(
@@ -45,7 +45,7 @@ def test_extents_cover_every_region_once_globally_and_on_the_shards(layout: Layo
     assert [e.global_offset for e in layout.extents] == sorted(e.global_offset for e in layout.extents)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(layout=layouts())
 def test_tensors_fill_their_regions_without_overlap(layout: Layout) -> None:
     spans = [(o, t.num_bytes) for o, t in zip(layout.tensor_offsets, layout.tensors, strict=True)]
@@ -57,7 +57,7 @@ def test_tensors_fill_their_regions_without_overlap(layout: Layout) -> None:
         assert offset % DTYPE_BYTES[tensor.dtype] == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(layout=layouts())
 def test_pieces_and_extents_say_the_same_about_where_an_element_lies(layout: Layout) -> None:
     by_extent = {
@@ -78,7 +78,7 @@ def test_pieces_and_extents_say_the_same_about_where_an_element_lies(layout: Lay
     assert seen == [t.num_elements for t in layout.tensors]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(layout=layouts())
 def test_shards_get_the_same_load_within_one_element_a_region(layout: Layout) -> None:
     for i, region in enumerate(layout.regions):
@@ -88,7 +88,7 @@ def test_shards_get_the_same_load_within_one_element_a_region(layout: Layout) ->
         assert max(counts) - min(counts) <= 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(layout=layouts())
 def test_regions_are_aligned_disjoint_in_order_and_inside_their_arena(layout: Layout) -> None:
     arenas = [(layout.global_bytes, layout.regions), *zip(layout.shard_bytes, layout.shard_regions, strict=True)]
@@ -103,7 +103,7 @@ def test_regions_are_aligned_disjoint_in_order_and_inside_their_arena(layout: La
     assert len({(r.kind, r.dtype) for r in layout.regions}) == len(layout.regions)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(layout=layouts())
 def test_a_push_leaves_out_frozen_tensors_and_nothing_else(layout: Layout) -> None:
     for shard in range(layout.num_shards):

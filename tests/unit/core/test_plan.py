@@ -151,7 +151,7 @@ def test_a_share_of_zero_stays_zero_while_others_have_room() -> None:
     assert overflowing.shares == {"a": Share(2), "b": Share(8)}
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     workers=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=6),
     total=st.integers(1, 120),

@@ -125,7 +125,7 @@ def test_three_thousand_small_instances_equal_enumeration() -> None:
     assert 100 < infeasible < 2000
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     data=st.lists(
         st.tuples(

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heterotrain_operator.yaml_documents import (
@@ -93,7 +93,6 @@ def test_what_is_refused_is_told_with_its_place(text: str, want: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@settings(deadline=None)
 @given(st.text("ab1-:.,?&*!|>%@`#'\"{}[] \n\t\0é<~", max_size=40))
 def test_any_text_is_read_or_refused(text: str) -> None:
     with suppress(YamlError):

@@ -144,7 +144,7 @@ OBSERVED = st.builds(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(OBSERVED)
 def test_anything_can_be_decided_and_carried_out(observed: Observed) -> None:
     decision = decide(observed, SETTINGS, NOW)

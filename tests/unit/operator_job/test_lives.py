@@ -185,7 +185,7 @@ SAFE: dict[str, Any] = {
 }
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(ACTIONS, max_size=25), st.sampled_from([{}, SAFE]))
 def test_whatever_happens(actions: list[tuple[str, object, object]], spec: dict[str, Any]) -> None:
     cluster = FakeCluster(job=make_job(**spec))

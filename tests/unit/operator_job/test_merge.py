@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heterotrain_operator.job.merge import merge, without_nulls
@@ -50,7 +50,6 @@ VALUES = st.recursive(
 OBJECTS = st.dictionaries(st.sampled_from("abcd"), VALUES, max_size=4)
 
 
-@settings(deadline=None)
 @given(OBJECTS, OBJECTS)
 def test_merging_changes_nothing_that_was_given_and_is_stable(base: dict[str, Any], over: dict[str, Any]) -> None:
     before = copy.deepcopy((base, over))

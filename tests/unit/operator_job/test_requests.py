@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders_operator import (
@@ -228,7 +228,6 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(JSON.map(json.dumps) | st.text(max_size=30))
 def test_any_annotation_is_read_or_refused_with_an_id_that_fits(text: str) -> None:
     for parse in (parse_plan, parse_command):

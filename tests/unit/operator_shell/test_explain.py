@@ -57,6 +57,15 @@ def test_a_worker_that_no_line_fits_is_explained_by_what_it_took() -> None:
     )
 
 
+def test_how_much_steps_vary_is_explained_where_it_moves_shares() -> None:
+    job = simulate([steady(1 / 40), steady(1 / 30), steady(1 / 20), steady(1 / 10)], noise=0.1)
+    job.run(60)
+
+    text = "\n".join(explain([record for record in records(job) if record.get("workers")][-1:]))
+
+    assert len(re.findall(r"w\d: \d+ steps.* \(± [0-9.]+%, single steps vary by (?:[789]|1[0-3])%\);", text)) == 4, text
+
+
 def test_without_a_number_the_newest_plan_and_the_present_are_explained(adapted: list[Record]) -> None:
     lines = explain(chain(adapted))
 

@@ -24,7 +24,7 @@ def randoms(seed: int, dtype: torch.dtype = torch.float32) -> dict[str, torch.Te
     return {n: torch.randn(s, generator=generator, dtype=torch.float32).to(dtype) for n, s in shapes.items()}
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(data=st.data())
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_arrival_order_and_segmentation_do_not_change_a_bit(dtype: torch.dtype, data: st.DataObject) -> None:

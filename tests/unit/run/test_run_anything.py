@@ -74,7 +74,7 @@ class Chaos:
             driver.later(ev.EvaluationCalled(script.name, epoch + 1, 10))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.randoms(use_true_random=False))
 def test_a_job_always_ends_well_when_nothing_fails(random: Random) -> None:
     chaos = Chaos(random)
@@ -167,7 +167,7 @@ class Elastic:
             driver.later(ev.EvaluationCalled(script.name, script.evaluations, 10, version=script.version))
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(40))
 @given(st.randoms(use_true_random=False))
 def test_whoever_comes_and_goes_each_sample_of_an_epoch_is_committed_once(random: Random) -> None:
     job = Elastic(random)

@@ -172,7 +172,7 @@ class Joining:
                     self.work.append(effect)
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300))
 @given(st.integers(0, 2**32))
 def test_whoever_is_lost_before_training_it_begins_from_the_values_of_one_worker(seed: int) -> None:
     job = Joining(Random(seed))

@@ -11,10 +11,12 @@ from heterotrain.ps.last_first import LastFirst
 
 def test_the_last_one_who_came_is_woken_first(monkeypatch: pytest.MonkeyPatch) -> None:
     changed, woken = LastFirst(threading.RLock()), []
+    came: list[threading.Condition] = []
     notify = threading.Condition.notify
 
     def note(condition: threading.Condition, n: int = 1) -> None:
-        woken.append(condition)
+        if condition in came:  # other threads of this process use conditions too
+            woken.append(condition)
         notify(condition, n)
 
     def wait() -> None:
@@ -22,7 +24,6 @@ def test_the_last_one_who_came_is_woken_first(monkeypatch: pytest.MonkeyPatch) -
             changed.wait(10.0)
 
     threads = [threading.Thread(target=wait) for _ in range(3)]
-    came = []
     for thread in threads:
         thread.start()
         before = len(came)
@@ -40,16 +41,16 @@ def test_the_last_one_who_came_is_woken_first(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_everybody_is_woken_and_may_wait_again() -> None:
-    changed, there, seen = LastFirst(threading.RLock()), threading.Barrier(4), []
+    changed, there, seen = LastFirst(threading.RLock()), threading.Barrier(4, timeout=10.0), []
     version = 0
 
     def follow() -> None:
         for wanted in (1, 2):
             with changed:
                 while version < wanted:
-                    changed.wait(10.0)
+                    changed.wait(30.0)
                 seen.append(wanted)
-            there.wait(10.0)
+            there.wait()
 
     threads = [threading.Thread(target=follow) for _ in range(3)]
     for thread in threads:
@@ -58,7 +59,7 @@ def test_everybody_is_woken_and_may_wait_again() -> None:
         with changed:
             version = wanted
             changed.notify_all()
-        there.wait(10.0)
+        there.wait()
     for thread in threads:
         thread.join(10.0)
 
@@ -70,4 +71,5 @@ def test_a_wait_ends_when_its_time_is_up() -> None:
 
     with changed:
         changed.wait(0.001)
-        changed.notify_all()
+
+    assert changed._waiting == []

@@ -6,7 +6,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heterotrain_core.adaptation.estimate import (
@@ -115,7 +115,6 @@ def test_the_model_passes_through_the_present_size() -> None:
     assert model.seconds(566) == pytest.approx(0.58)
 
 
-@settings(deadline=None)
 @given(
     st.floats(0.0, 1.0),
     st.floats(1e-4, 0.1),

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders_adaptation import simulate, steady
 from heterotrain_core.adaptation.estimate import ANCHORED, NOISE_FLOOR, Point, step_spread
 from heterotrain_core.adaptation.leeway import LARGEST, expected_last, leeways
-from heterotrain_core.adaptation.plan import LARGEST_SPREAD, Room, best_shares, expected, with_leeway
+from heterotrain_core.adaptation.plan import ERRATIC, LARGEST_SPREAD, Room, best_shares, expected, with_leeway
+from heterotrain_core.adaptation.weigh import waited_for
+from heterotrain_core.curve import line
+from heterotrain_core.synchronization import Asp, Backup, Bsp, Delay, Dssp, Ssp, Synchronization
 
 LADDER = (1.0, 1.33, 2.0, 4.0)
 """Milliseconds a sample: 4 : 3 : 2 : 1."""
@@ -57,9 +62,11 @@ def test_the_last_is_never_expected_before_the_slowest_mean(times: list[tuple[fl
         pytest.param((1.0, 2.0), (0.0, 0.0), (0.0, 0.0), id="nothing varies"),
         pytest.param((1.0,), (0.1,), (0.0,), id="alone: nobody waits"),
         pytest.param((1.0, 1.0), (0.1, 0.0), (0.0545, 0.0), id="in time with 2 ** -1/2: 0.545 deviations"),
-        pytest.param((1.0,) * 4, (0.1,) * 4, (0.0998,) * 4, id="alike: all the same, which moves no share"),
-        pytest.param(LADDER, (0.1,) * 4, (0.0700, 0.0887, 0.1129, 0.1500), id="the slower, the more"),
+        pytest.param((1.0,) * 4, (0.1,) * 4, (0.0,) * 4, id="alike: nobody is to be earlier than others"),
+        pytest.param(LADDER, (0.1,) * 4, (0.0, 0.0174, 0.0401, 0.0747), id="the slower, the more"),
+        pytest.param((1.0,) * 256, (0.1,) * 255 + (0.15,), (0.0,) * 255 + (0.108,), id="of very many too"),
         pytest.param((1.0, 100.0), (0.0, 0.2), (0.0, LARGEST), id="at most a quarter"),
+        pytest.param((1e-12, 1e8), (0.1, 0.1), (0.0, LARGEST), id="beside somebody without end faster"),
     ],
 )
 def test_leeway(paces: tuple[float, ...], spreads: tuple[float, ...], want: tuple[float, ...]) -> None:
@@ -95,27 +102,95 @@ def test_shares_with_leeway_are_near_the_least_expected_round(spreads: tuple[flo
 
 
 @pytest.mark.parametrize(
-    ("waited_for", "want"),
+    ("part", "want"),
     [
-        pytest.param(1.0, 0.15, id="every round waits for everybody"),
-        pytest.param(0.25, 0.15 / 4, id="a bound of three rounds: a quarter"),
+        pytest.param(1.0, 0.0747, id="every round waits for everybody"),
+        pytest.param(0.25, 0.0196, id="a bound of three rounds: a quarter of the variation"),
         pytest.param(0.0, 0.0, id="nobody waits"),
     ],
 )
-def test_leeway_is_for_those_who_wait(waited_for: float, want: float) -> None:
-    slowest = with_leeway(rooms(LADDER, (0.1,) * 4), waited_for)[3]
+def test_leeway_is_for_those_who_wait(part: float, want: float) -> None:
+    slowest = with_leeway(rooms(LADDER, (0.1,) * 4), part)[3]
 
     assert slowest.leeway == pytest.approx(want, abs=1e-3)
 
 
-def test_nothing_is_planned_with_steps_that_vary_too_much_or_are_not_known() -> None:
-    erratic, unknown = rooms((1.0, 1.0), (LARGEST_SPREAD + 0.01, 0.1))
+@pytest.mark.parametrize(
+    ("spread", "reckoned", "rough"),
+    [
+        pytest.param(LARGEST_SPREAD, LARGEST_SPREAD, False, id="a fifth: with all of it"),
+        pytest.param(0.25, 0.125, True, id="a quarter: with half"),
+        pytest.param(ERRATIC, 0.0, True, id="three tenths: with nothing, as if its steps were constant"),
+        pytest.param(0.6, 0.0, True, id="more"),
+    ],
+)
+def test_the_more_erratic_steps_are_the_less_is_planned_with_them(spread: float, reckoned: float, rough: bool) -> None:
+    planned = with_leeway(rooms((1.0, 1.0), (0.0, spread)), 1.0)[1]
+
+    assert (planned.reckoned, planned.rough) == (pytest.approx(reckoned), rough)
+    assert planned.spread == spread
+
+
+def test_what_is_not_waited_for_is_still_told_and_still_rough() -> None:
+    planned = with_leeway(rooms((1.0, 1.0), (0.1, 0.6)), 0.25)
+
+    assert [room.spread for room in planned] == [0.1, 0.6]
+    assert [room.rough for room in planned] == [False, True]
+    assert [room.reckoned for room in planned] == pytest.approx([0.025, 0.0])
+
+
+def test_a_worker_of_unknown_speed_is_not_planned_with() -> None:
+    (known,) = rooms((1.0,), (0.1,))
     unknown = Room("u", 64, 0.0, 1.0, 64, 64, known=False, spread=0.1)
 
-    planned = with_leeway([erratic, unknown], 1.0)
+    planned = with_leeway([unknown, known], 1.0)
 
-    assert [(room.leeway, room.erratic) for room in planned] == [(0.0, True), (0.0, False)]
-    assert expected(planned, {"w0": 64, "u": 64}) == pytest.approx(64.0)
+    assert [(room.name, room.leeway) for room in planned] == [("u", 0.0), ("w0", 0.0)]
+    assert expected(planned, {"w0": 64, "u": 640}) == pytest.approx(64.0, abs=0.01)
+
+
+def test_leeway_stretches_a_curve_as_it_stretches_a_line() -> None:
+    curved = [replace(room, bent=line(room.fixed, room.per_sample)) for room in rooms(LADDER, (0.1,) * 4)]
+
+    assert best_shares(with_leeway(curved, 1.0), 256, 1) == best_shares(
+        with_leeway(rooms(LADDER, (0.1,) * 4), 1.0), 256, 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("mode", "want"),
+    [
+        pytest.param(None, 1.0, id="not known: as under BSP"),
+        pytest.param(Bsp(), 1.0, id="BSP"),
+        pytest.param(Backup(0), 1.0, id="Backup without backups"),
+        pytest.param(Backup(1), 0.0, id="Backup"),
+        pytest.param(Asp(), 0.0, id="ASP"),
+        pytest.param(Ssp(0), 1.0, id="SSP, no iteration ahead"),
+        pytest.param(Ssp(3), 0.25, id="SSP, three"),
+        pytest.param(Ssp(None), 0.0, id="SSP without a bound"),
+        pytest.param(Dssp(lower=1, range=2), 0.25, id="DSSP, up to three"),
+        pytest.param(Delay(window_seconds=None), 1.0, id="Delay that waits for everybody"),
+        pytest.param(Delay(staleness_bound=4), 0.2, id="Delay, four rounds"),
+    ],
+)
+def test_how_much_of_a_steps_variation_others_wait_for(mode: Synchronization | None, want: float) -> None:
+    assert waited_for(mode) == want
+
+
+@pytest.mark.parametrize(
+    ("weather", "want"),
+    [
+        pytest.param(0.0, 0.08, id="all of it is its own"),
+        pytest.param(0.15, 0.08, id="what all workers show at the same time is no reason to be early"),
+    ],
+)
+def test_what_all_workers_share_is_no_leeway(weather: float, want: float) -> None:
+    job = simulate([steady(0.001 * k) for k in (1, 2, 4, 8)], batch=256, noise=0.08, weather=weather, seed=1)
+    job.until(60)
+
+    newest = next(decision for _, decision in reversed(job.decisions) if decision.workers)
+    spreads = [row.spread for row in newest.workers]
+    assert spreads == pytest.approx([want] * 4, abs=0.035)
 
 
 def points(samples: int, times: Sequence[float]) -> list[Point]:
@@ -130,7 +205,8 @@ TEN_PERCENT = [1.0 + 0.1 * z for z in (-1.5, -1.0, -0.67, -0.32, 0.0, 0.32, 0.67
     [
         pytest.param(points(64, TEN_PERCENT), 0.1, id="ten percent"),
         pytest.param(points(64, [*TEN_PERCENT, 5.0]), 0.1, id="a stall changes little"),
-        pytest.param(points(64, TEN_PERCENT[: ANCHORED - 1]), 0.0, id="too few to tell"),
+        pytest.param([], None, id="nothing seen"),
+        pytest.param(points(64, TEN_PERCENT[: ANCHORED - 1]), None, id="too few to tell"),
         pytest.param(points(64, [1.0 + NOISE_FLOOR / 2 * (-1) ** i for i in range(20)]), 0.0, id="within the floor"),
         pytest.param(
             [*points(32, TEN_PERCENT), *points(64, [2 * t for t in TEN_PERCENT[1::3]])], 0.1,
@@ -138,5 +214,5 @@ TEN_PERCENT = [1.0 + 0.1 * z for z in (-1.5, -1.0, -0.67, -0.32, 0.0, 0.32, 0.67
         ),
     ],
 )  # fmt: skip
-def test_how_single_steps_vary(seen: list[Point], want: float) -> None:
-    assert step_spread(seen, 64) == pytest.approx(want, rel=0.25, abs=1e-9)
+def test_how_single_steps_vary(seen: list[Point], want: float | None) -> None:
+    assert step_spread(seen) == (None if want is None else pytest.approx(want, rel=0.25, abs=1e-9))

@@ -17,7 +17,7 @@ from heterotrain_core.types import Bounds
 SPEEDS = st.lists(st.floats(1e-3, 0.5), min_size=2, max_size=6)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(SPEEDS, st.integers(1, 4), st.floats(0, 0.2), st.integers(0, 10**6))
 def test_every_proposal_is_a_plan_that_the_coordinator_takes(
     speeds: list[float], grain: int, noise: float, seed: int
@@ -77,7 +77,7 @@ SEEN = st.builds(
 )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(SEEN, max_size=8), st.sampled_from(list(Mode)), st.floats(0, 30))
 def test_whatever_is_seen_is_judged_in_words(seen: list[Observation], mode: Mode, pause: float) -> None:
     state = State(Settings(mode=mode, global_batch=64, equal_after_seconds=20.0))

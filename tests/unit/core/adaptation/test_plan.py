@@ -65,7 +65,7 @@ def test_a_line_moves_a_share_by_half_or_twice_of_what_its_speed_asks_for() -> N
     assert best_shares(found, 128, 1)["a"] >= 26
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(1e-3, 0.1)), min_size=2, max_size=6), st.integers(1, 4))
 def test_the_corridor_always_has_room_for_the_whole_batch(lines: list[tuple[float, float]], grain: int) -> None:
     found = [Room(f"w{i}", 8 * grain, a, c, grain, 40 * grain, True) for i, (a, c) in enumerate(lines)]

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from heterotrain_core.adaptation.estimate import KEPT
 from heterotrain_core.adaptation.track import COLD_STEPS, REMEMBERED, REMEMBERED_SECONDS, Change, Track, follow
 from heterotrain_core.run_values import Timings
 from heterotrain_core.telemetry import StepRecord
@@ -194,6 +195,22 @@ def test_a_load_that_goes_just_as_the_share_changes_is_no_saving_of_the_new_shar
     assert [change.samples for _, change in (*came, *went)] == [0, 0]
     assert track.model is not None
     assert [track.model.seconds(b) for b in (15, 20, 30)] == pytest.approx([1.5, 2.0, 3.0])
+
+
+def test_a_load_that_came_in_two_steps_and_goes_in_one_is_no_saving_of_the_new_share_either() -> None:
+    track, came = after(settled(60, samples=20, seconds=2.0), [3.0] * 12 + [5.0] * 8, samples=20)
+
+    _, went = after(track, [1.5] * 6, samples=15)
+
+    assert [change.samples for _, change in (*came, *went)] == [0, 0, 0]
+
+
+def test_how_fast_a_worker_was_long_ago_says_nothing_of_a_new_share() -> None:
+    track, came = after(settled(60, samples=20, seconds=2.0), [4.0] * (KEPT + 10), samples=20)
+
+    _, went = after(track, [1.5] * 6, samples=15)
+
+    assert [change.samples for _, change in (*came, *went)] == [0, 15]
 
 
 @pytest.mark.parametrize(

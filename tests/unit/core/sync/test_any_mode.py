@@ -148,6 +148,6 @@ class AnyBound(Anything):
 
 
 TestAnyMode = AnyMode.TestCase
-TestAnyMode.settings = settings(max_examples=examples(25), stateful_step_count=30, deadline=None)
+TestAnyMode.settings = settings(max_examples=examples(25), stateful_step_count=30)
 TestAnyBound = AnyBound.TestCase
-TestAnyBound.settings = settings(max_examples=examples(25), stateful_step_count=40, deadline=None)
+TestAnyBound.settings = settings(max_examples=examples(25), stateful_step_count=40)

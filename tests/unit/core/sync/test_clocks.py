@@ -11,7 +11,7 @@ ACTIONS = st.lists(
 )
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(100))
 @given(actions=ACTIONS)
 def test_lowest_slowest_and_highest_are_always_at_hand(actions: list[tuple[str, int]]) -> None:
     clocks, plain = Clocks(), dict[int, int]()

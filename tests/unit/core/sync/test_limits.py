@@ -59,7 +59,7 @@ def play(mode: Synchronization, actions: list[tuple[str, int, list[int]]], size:
         pytest.param(Backup(0), id="no backup workers"),
     ],
 )
-@settings(max_examples=examples(30), deadline=None)
+@settings(max_examples=examples(30))
 @given(actions=ACTIONS, size=st.integers(1, 40))
 def test_lock_step_is_bsp_decision_for_decision(
     mode: Synchronization, actions: list[tuple[str, int, list[int]]], size: int
@@ -67,7 +67,7 @@ def test_lock_step_is_bsp_decision_for_decision(
     assert play(mode, actions, size).decisions == play(Bsp(), actions, size).decisions
 
 
-@settings(max_examples=examples(30), deadline=None)
+@settings(max_examples=examples(30))
 @given(actions=ACTIONS, size=st.integers(1, 40), ahead=st.integers(1, 2))
 def test_without_losses_and_plans_lock_step_has_the_commits_of_bsp_with_rounds_ahead(
     actions: list[tuple[str, int, list[int]]], size: int, ahead: int
@@ -80,7 +80,7 @@ def test_without_losses_and_plans_lock_step_has_the_commits_of_bsp_with_rounds_a
     assert shuffled.commits == bsp.commits
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(actions=ACTIONS, size=st.integers(1, 40))
 def test_no_window_no_bound_and_no_discount_is_asp(actions: list[tuple[str, int, list[int]]], size: int) -> None:
     delay = Delay(window_seconds=0.0, staleness_bound=None, discount=NO_DISCOUNT)
@@ -88,7 +88,7 @@ def test_no_window_no_bound_and_no_discount_is_asp(actions: list[tuple[str, int,
     assert play(delay, actions, size).decisions == play(Asp(), actions, size).decisions
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(actions=ACTIONS, size=st.integers(1, 40))
 def test_ssp_without_bound_is_asp(actions: list[tuple[str, int, list[int]]], size: int) -> None:
     assert play(Ssp(staleness_bound=None), actions, size).decisions == play(Asp(), actions, size).decisions
