@@ -104,16 +104,20 @@ class Verdict(NamedTuple):
     words: str
 
 
-def band(settings: Settings, models: Iterable[SpeedModel], doubt: float = 0.0, *, rough: bool = False) -> float:
-    """What a gain must exceed: the dead band, three standard errors of the least certain model, or `doubt`.
+def band(
+    settings: Settings, models: Iterable[SpeedModel], doubt: float = 0.0, uncertainty: float | None = None
+) -> float:
+    """What a gain must exceed: the dead band, three standard errors of it, or `doubt`.
 
-    More of it once all models rest on as many steps as are kept, most with `rough` ones: what is left to gain has been
+    `uncertainty`: standard error of the gain, relative; `None`, where models are rough: that of the worst model.
+    More of it once all models rest on as many steps as are kept, most with rough ones: what is left to gain has been
     there all the time and was within the band; with noise it will be beyond, one day.
     """
     known = list(models)
-    limit = max(settings.dead_band, CERTAINTY * max((m.error for m in known), default=0.0), doubt)
+    error = max((m.error for m in known), default=0.0) if uncertainty is None else uncertainty
+    limit = max(settings.dead_band, CERTAINTY * error, doubt)
     settled = bool(known) and min(m.steps for m in known) >= KEPT
-    return limit * (ROUGH_BAND if rough else SETTLED_BAND) if settled else limit
+    return limit * (ROUGH_BAND if uncertainty is None else SETTLED_BAND) if settled else limit
 
 
 def judge(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
-from typing import Final
+from typing import Final, NamedTuple
 
 LARGEST: Final = 0.25
 """Of a worker's time, beyond what all have: what is lost if its steps do not vary as they seemed to stays small."""
@@ -25,6 +25,7 @@ REACH: Final = 4.0
 POINTS: Final = 128
 """At which the distribution of the last one's time is taken: as far apart as a sixteenth of the largest deviation."""
 _NORMAL: Final = NormalDist()
+_ROOT: Final = math.sqrt(2 * math.pi)
 
 
 def leeways(seconds_per_sample: Sequence[float], spreads: Sequence[float]) -> list[float]:
@@ -44,19 +45,34 @@ def _quantile(part: float) -> float:
     return _NORMAL.inv_cdf(min(2.0**-part, SURE))
 
 
-def expected_last(means: Sequence[float], deviations: Sequence[float]) -> float:
-    """Expected seconds until the last one is done, of independent normal times; the largest mean if nothing varies.
+class Last(NamedTuple):
+    """The last of some workers to be done."""
 
-    ``E[max] = low + integral from low of 1 - P(all done by t)``, with `low` before which the last one is surely not.
+    seconds: float
+    """Expected until then."""
+    chances: tuple[float, ...]
+    """Of each worker to be the last one."""
+
+
+def expected_last(means: Sequence[float], deviations: Sequence[float]) -> Last:
+    """Who is done last, and when, of independent normal times; the largest mean if nothing varies.
+
+    ``E[max] = low + integral from low of 1 - P(all done by t)``, with `low` before which the last one is surely not;
+    ``P(k last) = integral of density of k x P(all others done by t)``.
     """
     times = list(zip(means, deviations, strict=True))
     low = max((mean - REACH * deviation for mean, deviation in times), default=0.0)
     high = max((mean + REACH * deviation for mean, deviation in times), default=0.0)
-    varying = [(mean, deviation) for mean, deviation in times if deviation > 0 and mean + REACH * deviation > low]
-    width = (high - low) / POINTS
-    return low + width * sum(1.0 - _all_done(low + (i + 0.5) * width, varying) for i in range(POINTS if varying else 0))
-
-
-def _all_done(at: float, varying: Sequence[tuple[float, float]]) -> float:
-    """Probability."""
-    return math.prod(0.5 * math.erfc((mean - at) / (deviation * math.sqrt(2.0))) for mean, deviation in varying)
+    varying = [i for i, (mean, deviation) in enumerate(times) if deviation > 0 and mean + REACH * deviation > low]
+    chances, waits, width = [0.0] * len(times), 0.0, (high - low) / POINTS
+    for point in range(POINTS if varying else 0):
+        scores = [(low + (point + 0.5) * width - times[i][0]) / times[i][1] for i in varying]
+        done = [0.5 * math.erfc(-score / math.sqrt(2.0)) for score in scores]
+        all_done = math.prod(done)
+        waits += (1.0 - all_done) * width
+        for i, score, own in zip(varying, scores, done, strict=True):
+            chances[i] += all_done / own * math.exp(-score * score / 2) / (times[i][1] * _ROOT) * width
+    if times:  # whose time is constant is the last one whenever all that vary are done by then
+        constant = max(range(len(times)), key=lambda i: (times[i][1] <= 0, times[i][0]))
+        chances[constant] += max(0.0, 1.0 - sum(chances))
+    return Last(low + waits, tuple(chances))

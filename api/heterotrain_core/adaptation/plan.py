@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Final
+from typing import Final, NamedTuple
 
 from heterotrain_core.adaptation.estimate import TRUSTED
 from heterotrain_core.adaptation.leeway import expected_last, leeways
@@ -184,11 +184,22 @@ def slowest(found: Sequence[Room], shares: Mapping[str, int]) -> float:
     return max((room.seconds(shares[room.name]) for room in found), default=0.0)
 
 
-def expected(found: Sequence[Room], shares: Mapping[str, int]) -> float:
-    """Expected time of a round of the workers whose times are known, single steps as they vary; 0 if none is."""
-    seconds = [room.seconds(shares[room.name]) for room in found if room.known]
-    spreads = [room.reckoned for room in found if room.known]
-    return expected_last(seconds, [time * spread for time, spread in zip(seconds, spreads, strict=True)])
+class Expected(NamedTuple):
+    """A round of the workers whose times are known, single steps as they vary."""
+
+    seconds: float
+    """Until the last one is done; 0 if none is known."""
+    weights: Mapping[str, float]
+    """By how many seconds that grows with each worker's time, per relative growth: its chance to be last, times it."""
+
+
+def expected(found: Sequence[Room], shares: Mapping[str, int]) -> Expected:
+    """What a round with these shares comes to."""
+    known = [room for room in found if room.known]
+    seconds = [room.seconds(shares[room.name]) for room in known]
+    last = expected_last(seconds, [time * room.reckoned for time, room in zip(seconds, known, strict=True)])
+    weights = {r.name: time * chance for r, time, chance in zip(known, seconds, last.chances, strict=True)}
+    return Expected(last.seconds, weights)
 
 
 def part_way(

@@ -12,13 +12,15 @@ from heterotrain_core.adaptation import guard as guards
 from heterotrain_core.adaptation import plan as plans
 from heterotrain_core.adaptation.detect import is_lost, lost_words, steady, straggler
 from heterotrain_core.adaptation.escalate import Signs
-from heterotrain_core.adaptation.plan import Room
+from heterotrain_core.adaptation.plan import Expected, Room
 from heterotrain_core.adaptation.state import State
 from heterotrain_core.adaptation.together import aligned
 from heterotrain_core.adaptation.track import Track, steps_with
 from heterotrain_core.adaptation.values import Finding, Found, Observation, WorkerPlan, WorkerSeen
 from heterotrain_core.synchronization import Backup, Synchronization
 
+KNOWN_WELL: Final = 20
+"""Steps of every worker from which on it is known how they vary, and so how often it is the last."""
 WAITING: Final = 0.1
 """Part of the others' steps spent waiting from which on a worker holds them up."""
 
@@ -63,13 +65,15 @@ def weigh(state: State, seen: Observation, now: float) -> Weighed:
     part = 1.0 if whole else state.guard.part
     wanted = plans.part_way(present, best, part=part, found=rooms, grain=settings.grain)
     measured = guards.measured(live, tracks, None, 1)
-    by_models = plans.expected(rooms, present)
-    overhead = _overhead(by_models, measured)
-    present_seconds, predicted = by_models + overhead, plans.expected(rooms, wanted) + overhead
+    now_expected, then_expected = plans.expected(rooms, present), plans.expected(rooms, wanted)
+    overhead = _overhead(now_expected.seconds, measured)
+    present_seconds, predicted = now_expected.seconds + overhead, then_expected.seconds + overhead
     models = [t.model for n, t in tracks.items() if t.model is not None and n not in lost]
     fewest = min((m.steps for m in models), default=0)
     doubt = guards.doubt(state.guard, now, fewest, guards.reach(present, wanted))
-    limit = guards.band(settings, models, doubt, rough=any(room.rough for room in rooms))
+    rough = fewest < KNOWN_WELL or any(room.rough for room in rooms)
+    moved = None if rough else _uncertainty(now_expected, then_expected, tracks) / predicted
+    limit = guards.band(settings, models, doubt, moved)
     found = [lost_words(name, tracks[name], now) for name in sorted(lost)] + steady(seen, tracks)
     signs = _signs(live, rooms, tracks, best, limit)
     found += _stragglers(live, rooms, tracks, best, signs)
@@ -108,6 +112,16 @@ def waited_for(mode: Synchronization | None) -> float:
 def _overhead(by_models: float, measured: guards.Speed | None) -> float:
     """What a round takes beyond its last worker: messages on the way, the update."""
     return 0.0 if measured is None else max(0.0, measured.seconds - by_models)
+
+
+def _uncertainty(now: Expected, then: Expected, tracks: Mapping[str, Track]) -> float:
+    """What errors of the models may make of the difference between two rounds, seconds.
+
+    A model that is wrong is wrong about both; what counts is by how much more its worker decides about one of them.
+    """
+    errors = {name: track.model.error for name, track in tracks.items() if track.model is not None}
+    moved = [(weight - then.weights[name]) * errors.get(name, 0.0) for name, weight in now.weights.items()]
+    return math.hypot(*moved)
 
 
 def _signs(

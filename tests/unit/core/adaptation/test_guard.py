@@ -79,25 +79,27 @@ def test_changes_keep_their_distance_unless_something_happened() -> None:
     assert windows([0.2], guard, urgent="b left") == [True]
 
 
-def test_noise_widens_the_dead_band() -> None:
+def test_what_the_models_may_be_wrong_by_widens_the_dead_band() -> None:
+    rough = [SpeedModel(0, 1, error=0.01), SpeedModel(0, 1, error=0.04)]
     assert band(SETTINGS, []) == 0.05
-    assert band(SETTINGS, [SpeedModel(0, 1, error=0.01), SpeedModel(0, 1, error=0.04)]) == pytest.approx(0.12)
+    assert band(SETTINGS, rough) == pytest.approx(0.12)
+    assert band(SETTINGS, rough, uncertainty=0.02) == pytest.approx(0.06)
 
 
 @pytest.mark.parametrize(
-    ("steps", "rough", "want"),
+    ("steps", "uncertainty", "want"),
     [
-        pytest.param((100, 100), True, 0.075, id="all have all steps that are kept: what is left was within the band"),
-        pytest.param((100, 99), True, 0.05, id="one of them has not"),
-        pytest.param((100, 100), False, 0.06, id="models that are not rough: noise lifts gains less"),
+        pytest.param((100, 100), None, 0.075, id="all have all steps that are kept: what is left was within the band"),
+        pytest.param((100, 99), None, 0.05, id="one of them has not"),
+        pytest.param((100, 100), 0.001, 0.06, id="models that are not rough: noise lifts gains less"),
     ],
 )
 def test_what_has_long_been_within_the_band_must_exceed_more_of_it(
-    steps: tuple[int, int], rough: bool, want: float
+    steps: tuple[int, int], uncertainty: float | None, want: float
 ) -> None:
     models = [SpeedModel(0, 1, error=0.01, steps=count) for count in steps]
 
-    assert band(SETTINGS, models, rough=rough) == pytest.approx(want)
+    assert band(SETTINGS, models, uncertainty=uncertainty) == pytest.approx(want)
 
 
 @pytest.mark.parametrize(

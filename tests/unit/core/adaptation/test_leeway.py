@@ -45,15 +45,42 @@ def rooms(paces: Sequence[float], spreads: Sequence[float], share: int = 64) -> 
     ],
 )
 def test_the_last_of_normal_times(means: tuple[float, ...], deviations: tuple[float, ...], want: float) -> None:
-    assert expected_last(means, deviations) == pytest.approx(want, abs=0.01)
+    assert expected_last(means, deviations).seconds == pytest.approx(want, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("means", "deviations", "want"),
+    [
+        pytest.param((5.0,), (2.0,), (1.0,), id="one"),
+        pytest.param((5.0, 3.0), (0.0, 0.0), (1.0, 0.0), id="nothing varies"),
+        pytest.param((5.0, 5.0), (1.0, 1.0), (0.5, 0.5), id="two alike"),
+        pytest.param((5.0, 5.0), (0.0, 1.0), (0.5, 0.5), id="one of two"),
+        pytest.param((5.0, 4.0), (1.5, 2.0), (0.6554, 0.3446), id="two that differ: Phi(1 / 2.5)"),
+        pytest.param((5.0, 4.9, 0.1), (0.0, 0.0, 0.1), (1.0, 0.0, 0.0), id="who varies is always earlier"),
+    ],
+)
+def test_who_is_the_last(means: tuple[float, ...], deviations: tuple[float, ...], want: tuple[float, ...]) -> None:
+    assert expected_last(means, deviations).chances == pytest.approx(want, abs=0.01)
+
+
+def test_with_leeway_each_is_last_as_often_as_its_part_of_all_speed() -> None:
+    planned = with_leeway(rooms(LADDER, (0.1,) * 4), 1.0)
+    shares = best_shares(planned, 2560, 1)
+
+    last = expected(planned, shares)
+
+    times = {room.name: room.seconds(shares[room.name]) for room in planned}
+    chances = [last.weights[name] / time for name, time in times.items()]
+    assert chances == pytest.approx([0.4, 0.3, 0.2, 0.1], abs=0.035)
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 10), st.floats(0, 0.5)), min_size=1, max_size=6))
 def test_the_last_is_never_expected_before_the_slowest_mean(times: list[tuple[float, float]]) -> None:
     means, deviations = zip(*((mean, mean * spread) for mean, spread in times), strict=True)
-    slowest, widest = max(means), max(deviations)
+    slowest, widest, last = max(means), max(deviations), expected_last(means, deviations)
 
-    assert slowest - widest / 16 <= expected_last(means, deviations) <= slowest + 2 * widest
+    assert slowest - widest / 16 <= last.seconds <= slowest + 2 * widest
+    assert sum(last.chances) == pytest.approx(1.0, abs=0.02)
 
 
 @pytest.mark.parametrize(
@@ -95,10 +122,10 @@ def test_shares_with_leeway_are_near_the_least_expected_round(spreads: tuple[flo
         {"w0": middle[0] - a - b - c, "w1": middle[1] + a, "w2": middle[2] + b, "w3": middle[3] + c}
         for a, b, c in product(*steps)
     )
-    least = min(expected(planned, other) for other in tried)
+    least = min(expected(planned, other).seconds for other in tried)
 
-    assert expected(planned, shares) <= 1.01 * least
-    assert 1 - expected(planned, shares) / expected(planned, best_shares(even, 256, 1)) > saved
+    assert expected(planned, shares).seconds <= 1.01 * least
+    assert 1 - expected(planned, shares).seconds / expected(planned, best_shares(even, 256, 1)).seconds > saved
 
 
 @pytest.mark.parametrize(
@@ -146,7 +173,7 @@ def test_a_worker_of_unknown_speed_is_not_planned_with() -> None:
     planned = with_leeway([unknown, known], 1.0)
 
     assert [(room.name, room.leeway) for room in planned] == [("u", 0.0), ("w0", 0.0)]
-    assert expected(planned, {"w0": 64, "u": 640}) == pytest.approx(64.0, abs=0.01)
+    assert expected(planned, {"w0": 64, "u": 640}).seconds == pytest.approx(64.0, abs=0.01)
 
 
 def test_leeway_stretches_a_curve_as_it_stretches_a_line() -> None:
