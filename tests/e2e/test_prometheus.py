@@ -202,8 +202,8 @@ def test_a_job_begins_by_what_prometheus_tells_and_is_scraped(world: World) -> N
         world.wait(
             "all its processes are scraped", 60, lambda: told == {s["metric"]["__name__"] for s in world.query(query)}
         )
-        pods = {series["metric"]["pod"] for series in world.query(query)}
-        assert pods == {pod["metadata"]["name"] for pod in world.namespace.pods(job)}
+        pods = {pod["metadata"]["name"] for pod in world.namespace.pods(job)}
+        world.wait("each of them is scraped", 60, lambda: pods == {s["metric"]["pod"] for s in world.query(query)})
         assert world.query("heterotrain_node_capability_cores"), "what the operator derives is kept by Prometheus too"
     finally:
         SYSTEM.kubectl("delete", "processingrule", "e2e-start")
