@@ -7,7 +7,7 @@ Only compute and data scale with the share; what the worker does beside them (it
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median, pstdev, quantiles
 from typing import Final
@@ -152,10 +152,10 @@ def means(points: Sequence[Point]) -> dict[int, float]:
     return {size: _centre(times, without_outliers(times)) for size, times in told.items()}
 
 
-def _by_size(points: Sequence[Point]) -> dict[int, list[float]]:
+def _by_size(points: Sequence[Point], seconds: Callable[[Point], float] = lambda p: p.busy) -> dict[int, list[float]]:
     sizes: dict[int, list[float]] = {}
     for point in points:
-        sizes.setdefault(point.samples, []).append(point.busy)
+        sizes.setdefault(point.samples, []).append(seconds(point))
     return sizes
 
 
@@ -165,9 +165,7 @@ def step_spread(points: Sequence[Point]) -> float | None:
     Half of what lies between the 16th and the 84th percentile, which stalls do not move. Of the steps with the present
     size if there are enough, else of all sizes around their own medians; what exceeds `NOISE_FLOOR`.
     """
-    sizes: dict[int, list[float]] = {}
-    for point in points:
-        sizes.setdefault(point.samples, []).append(point.busy + point.beside)
+    sizes = _by_size(points, lambda p: p.busy + p.beside)
     present = sizes[present_size(points)] if points else []
     told = [present] if len(present) >= ANCHORED else [times for times in sizes.values() if len(times) >= TRUSTED]
     ratios = [t / middle for times in told if (middle := median(times)) > 0 for t in times]
