@@ -19,6 +19,10 @@ SETTLED_BAND: Final = 1.2
 """Times the dead band once nothing has changed for long."""
 ROUGH_BAND: Final = 1.5
 """The same where models are rough."""
+FINE_BAND: Final = 1 / 3
+"""Of the dead band, for the one correction of shares that were chosen from few steps, once many are there."""
+FEW: Final = KEPT // 2
+"""Steps: shares chosen from fewer are looked at once more when as many as are kept are there."""
 OPPOSITE: Final = -0.5
 """Cosine of two changes of shares below which the second undoes the first."""
 REVERSALS: Final = 3
@@ -95,6 +99,8 @@ class Guard:
     """When that was."""
     missed: Made | None = None
     """The change whose prediction missed by that."""
+    refined: bool = False
+    """The shares were chosen, or found good to the fine band, by models that rest on many steps."""
 
 
 class Verdict(NamedTuple):
@@ -105,19 +111,35 @@ class Verdict(NamedTuple):
 
 
 def band(
-    settings: Settings, models: Iterable[SpeedModel], doubt: float = 0.0, uncertainty: float | None = None
+    settings: Settings,
+    models: Iterable[SpeedModel],
+    doubt: float = 0.0,
+    uncertainty: float | None = None,
+    *,
+    refined: bool = True,
 ) -> float:
     """What a gain must exceed: the dead band, three standard errors of it, or `doubt`.
 
     `uncertainty`: standard error of the gain, relative; `None`, where models are rough: that of the worst model.
     More of it once all models rest on as many steps as are kept, most with rough ones: what is left to gain has been
-    there all the time and was within the band; with noise it will be beyond, one day.
+    there all the time and was within the band; with noise it will be beyond, one day. Less of it just before that, for
+    shares that are not `refined` yet: what few steps are wrong by stays within the dead band, for as long as the job.
     """
     known = list(models)
     error = max((m.error for m in known), default=0.0) if uncertainty is None else uncertainty
-    limit = max(settings.dead_band, CERTAINTY * error, doubt)
     settled = bool(known) and min(m.steps for m in known) >= KEPT
+    if settled and not refined and uncertainty is not None:
+        return max(settings.dead_band * FINE_BAND, CERTAINTY * error, doubt)
+    limit = max(settings.dead_band, CERTAINTY * error, doubt)
     return limit * (ROUGH_BAND if uncertainty is None else SETTLED_BAND) if settled else limit
+
+
+def looked(guard: Guard, steps: int, *, within: bool) -> Guard:
+    """After a look by models of `steps` steps at least; `within`: what is to gain is within the band.
+
+    One such look is all: of many, noise would make one exceed any band.
+    """
+    return replace(guard, refined=True) if within and steps >= KEPT else guard
 
 
 def judge(
@@ -155,7 +177,7 @@ def _frozen(guard: Guard, *, gain: float, limit: float, now: float, urgent: str,
 
 def after_change(guard: Guard, settings: Settings, made: Made, now: float) -> Guard:
     """Remember an agreed change; after one that undoes the last, half steps and twice the windows."""
-    last = guard.made
+    last, guard = guard.made, replace(guard, refined=made.steps >= FEW)
     if last is None or is_calm(guard, settings, made.effective_round):
         return replace(guard, made=made, over=0, part=1.0, widen=1, reversals=0)
     if not undoes(made, last):

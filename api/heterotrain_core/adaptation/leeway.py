@@ -24,8 +24,8 @@ REACH: Final = 4.0
 """Standard deviations beyond which nothing is expected."""
 POINTS: Final = 128
 """At which the distribution of the last one's time is taken: as far apart as a sixteenth of the largest deviation."""
+LEAST: Final = 1e-300
 _NORMAL: Final = NormalDist()
-_ROOT: Final = math.sqrt(2 * math.pi)
 
 
 def leeways(seconds_per_sample: Sequence[float], spreads: Sequence[float]) -> list[float]:
@@ -57,22 +57,32 @@ class Last(NamedTuple):
 def expected_last(means: Sequence[float], deviations: Sequence[float]) -> Last:
     """Who is done last, and when, of independent normal times; the largest mean if nothing varies.
 
-    ``E[max] = low + integral from low of 1 - P(all done by t)``, with `low` before which the last one is surely not;
-    ``P(k last) = integral of density of k x P(all others done by t)``.
+    ``E[max] = low + integral from low of 1 - P(all done by t)``, with `low` before which the last one is surely not.
+    ``P(k last) = integral of dF_k x P(all others done by t)``: of what `P(all done)` rises by, the part of the rise of
+    its own logarithm. So the chances sum up to 1 however narrow a distribution is against the steps in time.
     """
     times = list(zip(means, deviations, strict=True))
     low = max((mean - REACH * deviation for mean, deviation in times), default=0.0)
     high = max((mean + REACH * deviation for mean, deviation in times), default=0.0)
     varying = [i for i, (mean, deviation) in enumerate(times) if deviation > 0 and mean + REACH * deviation > low]
     chances, waits, width = [0.0] * len(times), 0.0, (high - low) / POINTS
+    before = _done([times[i] for i in varying], low)
     for point in range(POINTS if varying else 0):
-        scores = [(low + (point + 0.5) * width - times[i][0]) / times[i][1] for i in varying]
-        done = [0.5 * math.erfc(-score / math.sqrt(2.0)) for score in scores]
-        all_done = math.prod(done)
-        waits += (1.0 - all_done) * width
-        for i, score, own in zip(varying, scores, done, strict=True):
-            chances[i] += all_done / own * math.exp(-score * score / 2) / (times[i][1] * _ROOT) * width
+        done = _done([times[i] for i in varying], low + (point + 1) * width)
+        all_before, all_done = math.prod(before), math.prod(done)
+        waits += (1.0 - (all_before + all_done) / 2) * width
+        rises = [math.log(now / then) for now, then in zip(done, before, strict=True)]
+        rise = (all_done - all_before) / (sum(rises) or 1.0)
+        for i, own in zip(varying, rises, strict=True):
+            chances[i] += rise * own
+        before = done
     if times:  # whose time is constant is the last one whenever all that vary are done by then
         constant = max(range(len(times)), key=lambda i: (times[i][1] <= 0, times[i][0]))
         chances[constant] += max(0.0, 1.0 - sum(chances))
     return Last(low + waits, tuple(chances))
+
+
+def _done(times: Sequence[tuple[float, float]], by: float) -> list[float]:
+    """Probability of each to be done by then; never 0, so that it has a logarithm."""
+    root = math.sqrt(2.0)
+    return [max(0.5 * math.erfc((mean - by) / (deviation * root)), LEAST) for mean, deviation in times]

@@ -31,6 +31,8 @@ __all__ = ["State", "step"]
 CEILING_FREEZES: Final = 2
 """Freezes after which a share is tried again that a worker did not bear; twice as many each time it does not again."""
 
+REFINED: Final = "the shares in force were chosen from fewer steps than are known now"
+
 PATIENCE: Final = 4
 """Times `lost_seconds`: workers that have given no model by then no longer hold the first plan up."""
 
@@ -65,6 +67,8 @@ def _decide(state: State, seen: Observation, weighed: Weighed, now: float, *, wi
     waiting = _waits_for_models(state, weighed, now)
     if waiting:
         return state, said(Action.KEEP, waiting, seen, weighed, now)
+    within = weighed.wanted == weighed.present or weighed.gain <= weighed.band
+    state = replace(state, guard=guards.looked(state.guard, weighed.steps, within=within))
     if weighed.wanted == weighed.present:
         guard = replace(state.guard, over=0)
         words = "the shares are the best for the present speeds"
@@ -89,7 +93,8 @@ def _decide(state: State, seen: Observation, weighed: Weighed, now: float, *, wi
     nodes, errors = {w.name: w.node for w in seen.workers}, {row.name: row.error for row in weighed.rows}
     # An alarm has told what it is about.
     found = () if state.urgent else drifted(state.spoken, weighed.rooms, errors, state.tracks, nodes)
-    why = "; ".join([verdict.words, *(f.words for f in found), gain_words(weighed)])
+    refined = [REFINED] if weighed.refines else []
+    why = "; ".join([verdict.words, *refined, *(f.words for f in found), gain_words(weighed)])
     state, decision = propose(state, seen, weighed, now, action=Action.PROPOSE, shares=weighed.wanted, why=why)
     generation = seen.generation if state.pending is None else state.pending.generation
     spoken = noted(state.spoken, weighed.rooms, errors, state.tracks, told=found, generation=generation)

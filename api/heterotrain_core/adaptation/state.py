@@ -113,7 +113,7 @@ def take_in(state: State, seen: Observation, now: float) -> tuple[State, bool]:
         state = replace(state, urgent=causes[-1].words)
     if state.live and live and live != state.live:
         # What was agreed with other members means nothing any more.
-        guard = replace(state.guard, made=None, over=0, frozen_until=-math.inf, frozen_why="")
+        guard = replace(state.guard, made=None, over=0, frozen_until=-math.inf, frozen_why="", refined=False)
         state = replace(state, urgent=_membership(state.live, live), pending=None, ladder_before=None, guard=guard)
         woken = True
     began = now if state.began is None and seen.training else state.began

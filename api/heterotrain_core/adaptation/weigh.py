@@ -21,6 +21,8 @@ from heterotrain_core.synchronization import Backup, Synchronization
 
 KNOWN_WELL: Final = 20
 """Steps of every worker from which on it is known how they vary, and so how often it is the last."""
+NEAR: Final = 1.1
+"""Times the largest share that a worker has computed, as far as a small gain is worth going."""
 WAITING: Final = 0.1
 """Part of the others' steps spent waiting from which on a worker holds them up."""
 
@@ -40,6 +42,8 @@ class Weighed:
     steps: int
     """Of the model that rests on the fewest; 0: there is none."""
     band: float
+    refines: bool
+    """The band is the fine one, for shares that were chosen from few steps."""
     gain: float
     present_seconds: float
     predicted_seconds: float
@@ -73,9 +77,11 @@ def weigh(state: State, seen: Observation, now: float) -> Weighed:
     doubt = guards.doubt(state.guard, now, fewest, guards.reach(present, wanted))
     rough = fewest < KNOWN_WELL or any(room.rough for room in rooms)
     moved = None if rough else _uncertainty(now_expected, then_expected, tracks) / predicted
-    limit = guards.band(settings, models, doubt, moved)
+    usual = guards.band(settings, models, doubt, moved)
+    refined = state.guard.refined or not _is_near(wanted, present, tracks, settings.grain)
+    limit = guards.band(settings, models, doubt, moved, refined=refined)
     found = [lost_words(name, tracks[name], now) for name in sorted(lost)] + steady(seen, tracks)
-    signs = _signs(live, rooms, tracks, best, limit)
+    signs = _signs(live, rooms, tracks, best, usual)
     found += _stragglers(live, rooms, tracks, best, signs)
     return Weighed(
         present=present,
@@ -87,11 +93,12 @@ def weigh(state: State, seen: Observation, now: float) -> Weighed:
         lost=lost,
         steps=fewest,
         band=limit,
+        refines=limit < usual,
         gain=present_seconds / predicted - 1.0 if predicted > 0 else 0.0,
         present_seconds=present_seconds,
         predicted_seconds=predicted,
         measured=measured,
-        advice=_advice(live, rooms, best, total=total, grain=settings.grain, limit=limit),
+        advice=_advice(live, rooms, best, total=total, grain=settings.grain, limit=usual),
         signs=signs,
     )
 
@@ -112,6 +119,15 @@ def waited_for(mode: Synchronization | None) -> float:
 def _overhead(by_models: float, measured: guards.Speed | None) -> float:
     """What a round takes beyond its last worker: messages on the way, the update."""
     return 0.0 if measured is None else max(0.0, measured.seconds - by_models)
+
+
+def _is_near(wanted: Mapping[str, int], present: Mapping[str, int], tracks: Mapping[str, Track], grain: int) -> bool:
+    """Whether all shares are like ones that were computed: a CPU limit may make a few samples more take twice as long.
+
+    One grain more is always near.
+    """
+    largest = {name: max(share, tracks[name].largest) for name, share in present.items() if name in tracks}
+    return all(wanted[name] <= max(NEAR * known, known + grain) for name, known in largest.items())
 
 
 def _uncertainty(now: Expected, then: Expected, tracks: Mapping[str, Track]) -> float:

@@ -19,6 +19,7 @@ from heterotrain_core.adaptation.guard import (
     doubt,
     doubted,
     judge,
+    looked,
     made_worse,
     reach,
     undoes,
@@ -100,6 +101,35 @@ def test_what_has_long_been_within_the_band_must_exceed_more_of_it(
     models = [SpeedModel(0, 1, error=0.01, steps=count) for count in steps]
 
     assert band(SETTINGS, models, uncertainty=uncertainty) == pytest.approx(want)
+
+
+@pytest.mark.parametrize(
+    ("steps", "uncertainty", "doubt", "want"),
+    [
+        pytest.param(100, 0.001, 0.0, 0.05 / 3, id="a third of the dead band"),
+        pytest.param(100, 0.01, 0.0, 0.03, id="not within what models may be wrong by"),
+        pytest.param(100, 0.001, 0.04, 0.04, id="nor within what rounds took longer than predicted"),
+        pytest.param(99, 0.001, 0.0, 0.05, id="not before there are as many steps as are kept"),
+        pytest.param(100, None, 0.0, 0.075, id="not where models are rough"),
+    ],
+)
+def test_shares_chosen_from_few_steps_are_held_to_a_fine_band_once(
+    steps: int, uncertainty: float | None, doubt: float, want: float
+) -> None:
+    models = [SpeedModel(0, 1, error=0.01, steps=steps), SpeedModel(0, 1, error=0.01, steps=100)]
+
+    assert band(SETTINGS, models, doubt, uncertainty, refined=False) == pytest.approx(want)
+
+
+def test_one_look_by_many_steps_is_all_and_a_plan_made_from_few_is_looked_at_again() -> None:
+    guard = Guard()
+    for steps, within, want in [(99, True, False), (100, False, False), (100, True, True), (99, False, True)]:
+        guard = looked(guard, steps, within=within)
+        assert guard.refined is want
+
+    for steps, want in [(0, False), (49, False), (50, True)]:
+        change = replace(made((5, 5), (6, 4), 10), steps=steps)
+        assert after_change(guard, SETTINGS, change, 0.0).refined is want
 
 
 @pytest.mark.parametrize(
