@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from heterotrain_core.adaptation.detect import SLOWED, change_words
-from heterotrain_core.adaptation.guard import CERTAINTY
+from heterotrain_core.adaptation.estimate import CERTAINTY
 from heterotrain_core.adaptation.plan import Room
 from heterotrain_core.adaptation.track import Change, Track, cpu_per_sample
 from heterotrain_core.adaptation.values import Found, NodeFact

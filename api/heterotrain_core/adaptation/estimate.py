@@ -26,6 +26,8 @@ CHANGE_PART: Final = 0.25
 """More outliers than this part are a change, not noise."""
 SPREAD: Final = 1.2
 """Largest over smallest size from which on `a` and `c` can be told apart."""
+CERTAINTY: Final = 3.0
+"""Standard errors beyond which a difference is none of chance."""
 ANCHORED: Final = 8
 """With so many records of the present size the model passes through their mean: shares are moved from there."""
 LEAST_SLOPE: Final = 0.1
@@ -132,7 +134,9 @@ def _knots(
     told = {**remembered, **{size: means[size] for size, times in kept.items() if len(times) >= TRUSTED}}
     even, spread = means[present] / present, pstdev(kept[present]) / means[present]
     off = {size: math.log(told[size] / (even * size)) for size in told if not is_near(size, present)}
-    if not any(abs(by) > spread and (by > 0) == (size > present) for size, by in off.items()):
+    # Told by few steps, a size differs from the line by chance; how many a remembered one rested on is not known.
+    certain = spread * max(1.0, CERTAINTY * math.sqrt(1 / TRUSTED + 1 / len(kept[present])))
+    if not any(abs(by) > certain and (by > 0) == (size > present) for size, by in off.items()):
         return ()
     times = {present: means[present]}
     for size, by in off.items():  # nearer to the time in proportion the less it differs from that for how steps vary

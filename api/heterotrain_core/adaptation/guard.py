@@ -8,13 +8,11 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Final, NamedTuple
 
-from heterotrain_core.adaptation.estimate import KEPT, NOISE_FLOOR, Point, SpeedModel
+from heterotrain_core.adaptation.estimate import CERTAINTY, KEPT, NOISE_FLOOR, Point, SpeedModel
 from heterotrain_core.adaptation.track import Track, steps_with
 from heterotrain_core.adaptation.values import Settings, Verification, WorkerSeen
 from heterotrain_core.info.stats import MAD_TO_SIGMA, mad
 
-CERTAINTY: Final = 3.0
-"""Standard errors of the models that a gain must exceed."""
 SETTLED_BAND: Final = 1.2
 """Times the dead band once nothing has changed for long."""
 ROUGH_BAND: Final = 1.5

@@ -19,7 +19,7 @@ from heterotrain_core.adaptation.guard import Made, Speed
 from heterotrain_core.adaptation.relief import relieve
 from heterotrain_core.adaptation.saying import gain_words, propose, said, seconds
 from heterotrain_core.adaptation.start import start_plan
-from heterotrain_core.adaptation.state import Ceiling, State, num_changes, take_in
+from heterotrain_core.adaptation.state import Ceiling, State, hurried, may_go_again, num_changes, take_in
 from heterotrain_core.adaptation.track import cpu_per_sample
 from heterotrain_core.adaptation.values import Action, Decision, Mode, Observation, Verification
 from heterotrain_core.adaptation.weigh import Weighed, balanced, weigh
@@ -75,6 +75,7 @@ def _decide(state: State, seen: Observation, weighed: Weighed, now: float, *, wi
         return replace(state, urgent="", guard=guard), said(Action.KEEP, words, seen, weighed, now)
     if now < state.wait_until:
         return state, said(Action.KEEP, "the last plan was refused: the next one waits a window", seen, weighed, now)
+    young = may_go_again(state)
     guard, verdict = guards.judge(
         state.guard,
         state.settings,
@@ -82,14 +83,15 @@ def _decide(state: State, seen: Observation, weighed: Weighed, now: float, *, wi
         limit=weighed.band,
         version=seen.version,
         now=now,
-        urgent=state.urgent,
+        urgent="" if young else state.urgent,
         window=window,
     )
     state = replace(state, guard=guard)
     if not verdict.act:
-        is_over = weighed.gain <= weighed.band or now < guard.frozen_until
+        is_over = (weighed.gain <= weighed.band and not young) or now < guard.frozen_until
         settled = replace(state, urgent="") if is_over else state
-        return settled, said(Action.KEEP, verdict.words, seen, weighed, now)
+        words = f"{verdict.words}; {state.urgent}: that must last" if young else verdict.words
+        return settled, said(Action.KEEP, words, seen, weighed, now)
     nodes, errors = {w.name: w.node for w in seen.workers}, {row.name: row.error for row in weighed.rows}
     # An alarm has told what it is about.
     found = () if state.urgent else drifted(state.spoken, weighed.rooms, errors, state.tracks, nodes)
@@ -150,7 +152,7 @@ def _check_change(state: State, seen: Observation, now: float) -> tuple[State, D
         return done, None
     if goes_on:
         why = f"plan {made.generation}, which the trust region held back, is as fast as predicted"
-        done = replace(done, urgent=why, ticked=None)
+        done = replace(hurried(done, why), ticked=None)
     words = f"plan {made.generation} is verified: predicted {seconds(made.predicted_seconds)}"
     words += f" a round, measured {seconds(after.seconds)}"
     weighed = weigh(done, seen, now)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Final, NamedTuple
@@ -55,6 +55,12 @@ class Ceiling(NamedTuple):
     """How often this happened in a row."""
 
 
+LARGE: Final = 1.7
+"""A change of speed by so much is acted on at once."""
+LASTING_STEPS: Final = 16
+"""Of every worker at the speeds of now, after which a smaller one is; or after a window."""
+
+
 @dataclass(frozen=True, slots=True)
 class State:
     """All that the loop remembers."""
@@ -74,6 +80,8 @@ class State:
     """The same once the pending proposal is agreed; `None`: it tells of nobody."""
     urgent: str = FIRST
     """Why the next plan need not wait; empty: it must."""
+    alarmed_at: float | None = None
+    """When the change of speed that it is about was noticed, as long as that may go again; `None`: it need not last."""
     changes: tuple[Found, ...] = ()
     """Changes of speed since the last decision."""
     live: frozenset[str] = frozenset()
@@ -94,7 +102,7 @@ def take_in(state: State, seen: Observation, now: float) -> tuple[State, bool]:
     live = frozenset(w.name for w in seen.workers if w.live)
     tracks: dict[str, Track] = {}
     found: list[Found] = []
-    causes: list[Found] = []
+    causes: dict[Change, str] = {}
     common = shared(state.tracks, seen.workers)
     for worker in seen.workers:
         if worker.live:
@@ -104,17 +112,18 @@ def take_in(state: State, seen: Observation, now: float) -> tuple[State, bool]:
             for change in changes:
                 found.append(change_words(change, worker.node))
                 if not _may_wait(state, seen, change, common.get(name, {})):
-                    causes.append(found[-1])
+                    causes[change] = found[-1].words
     known_before = all_known(state)
     woken = bool(found)
     if found:
         state = replace(state, changes=(*state.changes, *found))
     if causes:
-        state = replace(state, urgent=causes[-1].words)
+        state = replace(state, urgent=[*causes.values()][-1], alarmed_at=_alarmed_at(state, causes, now))
     if state.live and live and live != state.live:
         # What was agreed with other members means nothing any more.
         guard = replace(state.guard, made=None, over=0, frozen_until=-math.inf, frozen_why="", refined=False)
-        state = replace(state, urgent=_membership(state.live, live), pending=None, ladder_before=None, guard=guard)
+        state = hurried(state, _membership(state.live, live))
+        state = replace(state, pending=None, ladder_before=None, guard=guard)
         woken = True
     began = now if state.began is None and seen.training else state.began
     stayed = {name for name in live & state.live if tracks[name].seen >= state.tracks[name].seen}
@@ -123,6 +132,8 @@ def take_in(state: State, seen: Observation, now: float) -> tuple[State, bool]:
     if seen.answer is not None and state.pending is not None:
         state = _answered(state, state.pending, seen, seen.answer, now)
     woken = woken or (bool(state.urgent) and all_known(state) and not known_before)
+    if state.alarmed_at is not None and _has_lasted(state, state.alarmed_at, now):
+        state, woken = replace(state, alarmed_at=None), True
     return _mark(_cleared(state, seen), seen), woken
 
 
@@ -138,7 +149,7 @@ def _cleared(state: State, seen: Observation) -> State:
         return state
     why = f"{', '.join(innocent)} became slower whatever the share"
     left = {name: ceiling for name, ceiling in state.ceilings.items() if name not in innocent}
-    return replace(state, ceilings=left, urgent=why, guard=Guard())  # the way back was none
+    return replace(hurried(state, why), ceilings=left, guard=Guard())  # the way back was none
 
 
 def _is_as_slow(track: Track | None, ceiling: Ceiling) -> bool:
@@ -154,6 +165,33 @@ def _usual(noise: float) -> float:
     What makes steps vary on a machine that is shared lasts for seconds, and so for some steps.
     """
     return UNSTEADY if noise > LARGEST_DRIFT else max(MINOR, 1.0 + COMING_AND_GOING * noise)
+
+
+def hurried(state: State, why: str) -> State:
+    """With a reason for which the next plan waits for nothing."""
+    return replace(state, urgent=why, alarmed_at=None)
+
+
+def may_go_again(state: State) -> bool:
+    """Whether what is urgent is a change of speed of which it is not known yet that it lasts."""
+    return bool(state.urgent) and state.alarmed_at is not None
+
+
+def _alarmed_at(state: State, causes: Iterable[Change], now: float) -> float | None:
+    """Since when there is a change to be waited for; `None` if one is large, or the next plan need not wait anyway."""
+    if any(not 1 / LARGE < change.factor < LARGE for change in causes):
+        return None
+    return state.alarmed_at if state.urgent else now
+
+
+def _has_lasted(state: State, since: float, now: float) -> bool:
+    """Whether a change of speed is more than what programs of others do for seconds.
+
+    Of such loads each hits the workers of a machine unlike, and shares made for it are wrong as soon as it has gone.
+    """
+    models = [state.tracks[name].model for name in state.live if name in state.tracks]
+    fewest = min((0 if model is None else model.steps for model in models), default=0)
+    return fewest >= LASTING_STEPS or now - since >= state.settings.interval_seconds
 
 
 def _may_wait(state: State, seen: Observation, change: Change, shared: Mapping[int, float]) -> bool:

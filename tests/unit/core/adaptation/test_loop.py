@@ -84,6 +84,47 @@ def test_a_step_change_is_followed_within_20_rounds_by_two_plans_at_most(noise: 
     assert {("w0", Finding.SLOWER), ("w0", Finding.FASTER)} <= found(job)
 
 
+def slowed(factor: float, first: int, last: int) -> Simulation:
+    """Rounds of 0.26 s; a worker is slower from one round to another."""
+    return simulate([lambda r: 0.002 * (factor if first <= r < last else 1)] + [steady(0.002)] * 3, batch=512)
+
+
+def test_a_load_that_goes_after_seconds_moves_no_share() -> None:
+    job = slowed(1.5, 60, 70)
+
+    job.run(150)
+
+    assert job.plans == []
+    assert {("w0", Finding.SLOWER), ("w0", Finding.FASTER)} <= found(job)
+
+
+@pytest.mark.parametrize(
+    ("factor", "most"),
+    [
+        pytest.param(1.5, 18, id="1.5x: once it has lasted for 16 steps"),
+        pytest.param(1.8, 6, id="1.8x: at once"),
+    ],
+)
+def test_a_load_that_lasts_is_answered_the_sooner_the_larger_it_is(factor: float, most: int) -> None:
+    job = slowed(factor, 60, 150)
+
+    job.run(150)
+
+    (version, shares), *_ = job.plans
+    assert 60 <= version <= 60 + most
+    assert shares["w0"] < 128
+    assert "w0 became" in reasons(job, Action.PROPOSE)[0]
+
+
+def test_a_change_of_long_rounds_has_lasted_after_a_window() -> None:
+    """Sixteen of them would take minutes."""
+    job = simulate([lambda r: 0.02 * (1.5 if r >= 20 else 1)] + [steady(0.02)] * 3, batch=512)
+
+    job.run(40)
+
+    assert job.plans[0][0] <= 27  # three steps until the alarm, and a window of two rounds
+
+
 def test_a_worker_that_becomes_ten_times_slower_is_given_a_tenth_and_comes_back() -> None:
     def pace(round_: int) -> float:
         return 0.02 * (10 if 60 <= round_ < 200 else 1)

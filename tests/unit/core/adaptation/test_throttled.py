@@ -65,7 +65,7 @@ def test_with_short_periods_one_or_two_plans_are_enough(seed: int) -> None:
     assert len(adapted.plans) <= 2
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, 3])
 @pytest.mark.parametrize("victim", [0, 1, 2])
 def test_half_of_the_cores_and_their_return_are_told_although_single_steps_vary_by_half(victim: int, seed: int) -> None:
     job = held(QUOTAS, (125,) * 4, seed=seed)
