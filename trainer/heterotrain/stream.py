@@ -187,7 +187,8 @@ class SessionStream:
     async def _write(self, call: Call, heartbeat_seconds: float) -> None:
         while True:
             try:
-                message, sent = await asyncio.wait_for(self._outgoing.get(), heartbeat_seconds)
+                async with asyncio.timeout(heartbeat_seconds):  # `wait_for` makes a task for each message
+                    message, sent = await self._outgoing.get()
             except TimeoutError:
                 message, sent = pb.WorkerMessage(heartbeat=pb.Heartbeat()), None
             if message is None:
