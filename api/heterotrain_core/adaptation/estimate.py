@@ -130,13 +130,19 @@ def fit(
 def _knots(
     means: Mapping[int, float], kept: Mapping[int, Sequence[float]], present: int, remembered: Mapping[int, float]
 ) -> tuple[tuple[int, float], ...]:
-    """Where more samples take more than in proportion, by more than single steps vary: the sizes; else nothing."""
+    """Where more samples take more than in proportion, by more than single steps vary and than so few can tell: the
+    sizes; else nothing.
+    """
     told = {**remembered, **{size: means[size] for size, times in kept.items() if len(times) >= TRUSTED}}
     even, spread = means[present] / present, pstdev(kept[present]) / means[present]
     off = {size: math.log(told[size] / (even * size)) for size in told if not is_near(size, present)}
-    # Told by few steps, a size differs from the line by chance; how many a remembered one rested on is not known.
-    certain = spread * max(1.0, CERTAINTY * math.sqrt(1 / TRUSTED + 1 / len(kept[present])))
-    if not any(abs(by) > certain and (by > 0) == (size > present) for size, by in off.items()):
+
+    def certain(size: int) -> float:
+        """Told by few steps, a size is off by chance; how many a remembered one rested on is not known."""
+        counts = len(kept.get(size, ())), len(kept[present])
+        return spread * max(1.0, CERTAINTY * math.sqrt(sum(1 / max(count, TRUSTED) for count in counts)))
+
+    if not any(abs(by) > certain(size) and (by > 0) == (size > present) for size, by in off.items()):
         return ()
     times = {present: means[present]}
     for size, by in off.items():  # nearer to the time in proportion the less it differs from that for how steps vary

@@ -75,6 +75,8 @@ class Made:
     """Made before any speed was known: nothing is learned from it, and nothing waits for it."""
     steps: int = 0
     """Of the model that rested on the fewest when it was made."""
+    refined: bool = False
+    """Its shares need no second look (see `Guard.refined`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,8 @@ class Guard:
     """The change whose prediction missed by that."""
     refined: bool = False
     """The shares were chosen, or found good to the fine band, by models that rest on many steps."""
+    generation: int = 0
+    """Of the newest plan that is known; one beyond it is somebody else's."""
 
 
 class Verdict(NamedTuple):
@@ -132,12 +136,9 @@ def band(
     return limit * (ROUGH_BAND if uncertainty is None else SETTLED_BAND) if settled else limit
 
 
-def looked(guard: Guard, steps: int, *, within: bool) -> Guard:
-    """After a look by models of `steps` steps at least; `within`: what is to gain is within the band.
-
-    One such look is all: of many, noise would make one exceed any band.
-    """
-    return replace(guard, refined=True) if within and steps >= KEPT else guard
+def of_plan(guard: Guard, generation: int) -> Guard:
+    """With the newest plan; one that somebody else has made (by hand) has had no look yet."""
+    return replace(guard, generation=generation, refined=False) if generation > guard.generation else guard
 
 
 def judge(
@@ -175,7 +176,7 @@ def _frozen(guard: Guard, *, gain: float, limit: float, now: float, urgent: str,
 
 def after_change(guard: Guard, settings: Settings, made: Made, now: float) -> Guard:
     """Remember an agreed change; after one that undoes the last, half steps and twice the windows."""
-    last, guard = guard.made, replace(guard, refined=made.steps >= FEW)
+    last, guard = guard.made, replace(guard, refined=made.refined, generation=made.generation)
     if last is None or is_calm(guard, settings, made.effective_round):
         return replace(guard, made=made, over=0, part=1.0, widen=1, reversals=0)
     if not undoes(made, last):

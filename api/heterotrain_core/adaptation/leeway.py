@@ -24,7 +24,6 @@ REACH: Final = 4.0
 """Standard deviations beyond which nothing is expected."""
 POINTS: Final = 128
 """At which the distribution of the last one's time is taken: as far apart as a sixteenth of the largest deviation."""
-LEAST: Final = 1e-300
 _NORMAL: Final = NormalDist()
 
 
@@ -72,7 +71,7 @@ def expected_last(means: Sequence[float], deviations: Sequence[float]) -> Last:
         all_before, all_done = math.prod(before), math.prod(done)
         waits += (1.0 - (all_before + all_done) / 2) * width
         rises = [math.log(now / then) for now, then in zip(done, before, strict=True)]
-        rise = (all_done - all_before) / (sum(rises) or 1.0)
+        rise = (all_done - all_before) / (sum(rises) or 1.0)  # or: none rises where all are done
         for i, own in zip(varying, rises, strict=True):
             chances[i] += rise * own
         before = done
@@ -83,6 +82,6 @@ def expected_last(means: Sequence[float], deviations: Sequence[float]) -> Last:
 
 
 def _done(times: Sequence[tuple[float, float]], by: float) -> list[float]:
-    """Probability of each to be done by then; never 0, so that it has a logarithm."""
+    """Probability of each to be done by then; above 0 where `REACH` deviations are enough for each."""
     root = math.sqrt(2.0)
-    return [max(0.5 * math.erfc((mean - by) / (deviation * root)), LEAST) for mean, deviation in times]
+    return [0.5 * math.erfc((mean - by) / (deviation * root)) for mean, deviation in times]

@@ -19,7 +19,7 @@ from heterotrain_core.adaptation.guard import Made, Speed
 from heterotrain_core.adaptation.relief import relieve
 from heterotrain_core.adaptation.saying import gain_words, propose, said, seconds
 from heterotrain_core.adaptation.start import start_plan
-from heterotrain_core.adaptation.state import Ceiling, State, hurried, may_go_again, num_changes, take_in
+from heterotrain_core.adaptation.state import Ceiling, State, calmed, hurried, may_go_again, num_changes, take_in
 from heterotrain_core.adaptation.track import cpu_per_sample
 from heterotrain_core.adaptation.values import Action, Decision, Mode, Observation, Verification
 from heterotrain_core.adaptation.weigh import Weighed, balanced, weigh
@@ -50,6 +50,7 @@ def step(state: State, seen: Observation, now: float) -> tuple[State, Decision]:
     window = state.ticked is None or now - state.ticked >= state.settings.interval_seconds
     if state.pending is not None or not (window or woken):
         return state, Decision(Action.NONE, "the next window is not over yet")
+    state = replace(state, guard=guards.of_plan(state.guard, seen.generation))
     weighed = weigh(state, seen, now)
     ticked = replace(state, ticked=now, changes=())
     found = (*state.changes, *weighed.found)
@@ -67,15 +68,15 @@ def _decide(state: State, seen: Observation, weighed: Weighed, now: float, *, wi
     waiting = _waits_for_models(state, weighed, now)
     if waiting:
         return state, said(Action.KEEP, waiting, seen, weighed, now)
-    within = weighed.wanted == weighed.present or weighed.gain <= weighed.band
-    state = replace(state, guard=guards.looked(state.guard, weighed.steps, within=within))
+    if weighed.refined:
+        state = replace(state, guard=replace(state.guard, refined=True))
+    young = may_go_again(state)
     if weighed.wanted == weighed.present:
-        guard = replace(state.guard, over=0)
+        state = replace(state, guard=replace(state.guard, over=0))
         words = "the shares are the best for the present speeds"
-        return replace(state, urgent="", guard=guard), said(Action.KEEP, words, seen, weighed, now)
+        return state if young else calmed(state), said(Action.KEEP, words, seen, weighed, now)
     if now < state.wait_until:
         return state, said(Action.KEEP, "the last plan was refused: the next one waits a window", seen, weighed, now)
-    young = may_go_again(state)
     guard, verdict = guards.judge(
         state.guard,
         state.settings,
@@ -89,15 +90,17 @@ def _decide(state: State, seen: Observation, weighed: Weighed, now: float, *, wi
     state = replace(state, guard=guard)
     if not verdict.act:
         is_over = (weighed.gain <= weighed.band and not young) or now < guard.frozen_until
-        settled = replace(state, urgent="") if is_over else state
+        settled = calmed(state) if is_over else state
         words = f"{verdict.words}; {state.urgent}: that must last" if young else verdict.words
         return settled, said(Action.KEEP, words, seen, weighed, now)
     nodes, errors = {w.name: w.node for w in seen.workers}, {row.name: row.error for row in weighed.rows}
     # An alarm has told what it is about.
     found = () if state.urgent else drifted(state.spoken, weighed.rooms, errors, state.tracks, nodes)
-    refined = [REFINED] if weighed.refines else []
+    refined = [REFINED] if weighed.gain <= weighed.usual else []
     why = "; ".join([verdict.words, *refined, *(f.words for f in found), gain_words(weighed)])
     state, decision = propose(state, seen, weighed, now, action=Action.PROPOSE, shares=weighed.wanted, why=why)
+    if state.pending is None:  # only recommended, and not again and again
+        state = replace(state, guard=replace(state.guard, refined=True))
     generation = seen.generation if state.pending is None else state.pending.generation
     spoken = noted(state.spoken, weighed.rooms, errors, state.tracks, told=found, generation=generation)
     told = replace(state, spoken=spoken) if state.pending is None else replace(state, spoken_next=spoken)

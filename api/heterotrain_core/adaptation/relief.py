@@ -16,7 +16,7 @@ def relieve(
     state: State, seen: Observation, weighed: Weighed, decision: Decision, now: float, *, window: bool
 ) -> tuple[State, Decision]:
     """Climb the ladder, or come down, where `decision` leaves the shares as they are; else return both unchanged."""
-    settled = weighed.wanted == weighed.present or weighed.gain <= weighed.band
+    settled = weighed.wanted == weighed.present or weighed.gain <= weighed.usual
     if decision.action is not Action.KEEP or weighed.unknown or weighed.lost or not settled:
         return state, decision
     if state.ladder.replaced and state.ladder.replaced not in weighed.present:

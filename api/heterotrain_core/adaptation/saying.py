@@ -9,7 +9,7 @@ from heterotrain_core.adaptation import guard as guards
 from heterotrain_core.adaptation.estimate import TRUSTED
 from heterotrain_core.adaptation.guard import Made
 from heterotrain_core.adaptation.plan import TRUST
-from heterotrain_core.adaptation.state import State, num_changes
+from heterotrain_core.adaptation.state import State, calmed, num_changes
 from heterotrain_core.adaptation.track import cpu_per_sample
 from heterotrain_core.adaptation.values import Action, Decision, Mode, Observation, Proposal
 from heterotrain_core.adaptation.weigh import Weighed
@@ -53,7 +53,7 @@ def propose(
     """Propose `shares`, and what else is given, or only show them where the mode is Recommend."""
     if state.settings.mode is Mode.RECOMMEND:
         shown = said(Action.RECOMMEND, f"recommended, not applied: {why}", seen, weighed, now)
-        return replace(state, urgent=""), shown
+        return calmed(state), shown
     measured = guards.measured([w for w in seen.workers if w.live], state.tracks, None, TRUSTED)
     generation = seen.generation + 1
     pending = Made(
@@ -73,9 +73,17 @@ def propose(
         # Only what was chosen by its prediction is held against it.
         verified=action not in {Action.PROPOSE, Action.SPLIT},
         steps=weighed.steps,
+        refined=_refined(state, weighed, action),
     )
     proposal = Proposal(generation, shares, why, synchronization, micro_batches or {})
     return replace(state, pending=pending), replace(said(action, why, seen, weighed, now), proposal=proposal)
+
+
+def _refined(state: State, weighed: Weighed, action: Action) -> bool:
+    """Whether shares need no second look by more steps: what a look led to that is undone is not tried again."""
+    if action is Action.PROPOSE:
+        return weighed.steps >= guards.FEW
+    return action is Action.ROLL_BACK or state.guard.refined
 
 
 def said(action: Action, reason: str, seen: Observation, weighed: Weighed, now: float) -> Decision:

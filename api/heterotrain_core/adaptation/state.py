@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Final, NamedTuple
@@ -57,8 +57,17 @@ class Ceiling(NamedTuple):
 
 LARGE: Final = 1.7
 """A change of speed by so much is acted on at once."""
-LASTING_STEPS: Final = 16
-"""Of every worker at the speeds of now, after which a smaller one is; or after a window."""
+LASTING_STEPS: Final = 12
+"""Of its worker since the alarm, after which a smaller one is; or after a window."""
+
+
+class Alarm(NamedTuple):
+    """A change of speed that may go again."""
+
+    worker: str
+    step: int
+    """Its newest when the change was noticed."""
+    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +89,8 @@ class State:
     """The same once the pending proposal is agreed; `None`: it tells of nobody."""
     urgent: str = FIRST
     """Why the next plan need not wait; empty: it must."""
-    alarmed_at: float | None = None
-    """When the change of speed that it is about was noticed, as long as that may go again; `None`: it need not last."""
+    alarm: Alarm | None = None
+    """The change of speed that it is about, as long as that may go again; `None`: it need not last."""
     changes: tuple[Found, ...] = ()
     """Changes of speed since the last decision."""
     live: frozenset[str] = frozenset()
@@ -118,7 +127,7 @@ def take_in(state: State, seen: Observation, now: float) -> tuple[State, bool]:
     if found:
         state = replace(state, changes=(*state.changes, *found))
     if causes:
-        state = replace(state, urgent=[*causes.values()][-1], alarmed_at=_alarmed_at(state, causes, now))
+        state = _alarmed(state, causes, tracks, now)
     if state.live and live and live != state.live:
         # What was agreed with other members means nothing any more.
         guard = replace(state.guard, made=None, over=0, frozen_until=-math.inf, frozen_why="", refined=False)
@@ -132,8 +141,8 @@ def take_in(state: State, seen: Observation, now: float) -> tuple[State, bool]:
     if seen.answer is not None and state.pending is not None:
         state = _answered(state, state.pending, seen, seen.answer, now)
     woken = woken or (bool(state.urgent) and all_known(state) and not known_before)
-    if state.alarmed_at is not None and _has_lasted(state, state.alarmed_at, now):
-        state, woken = replace(state, alarmed_at=None), True
+    if state.alarm is not None and _has_lasted(state, state.alarm, now):
+        state, woken = replace(state, alarm=None), True
     return _mark(_cleared(state, seen), seen), woken
 
 
@@ -169,29 +178,36 @@ def _usual(noise: float) -> float:
 
 def hurried(state: State, why: str) -> State:
     """With a reason for which the next plan waits for nothing."""
-    return replace(state, urgent=why, alarmed_at=None)
+    return replace(state, urgent=why, alarm=None)
+
+
+def calmed(state: State) -> State:
+    """Without any reason why the next plan need not wait."""
+    return replace(state, urgent="", alarm=None)
 
 
 def may_go_again(state: State) -> bool:
     """Whether what is urgent is a change of speed of which it is not known yet that it lasts."""
-    return bool(state.urgent) and state.alarmed_at is not None
+    return state.alarm is not None
 
 
-def _alarmed_at(state: State, causes: Iterable[Change], now: float) -> float | None:
-    """Since when there is a change to be waited for; `None` if one is large, or the next plan need not wait anyway."""
-    if any(not 1 / LARGE < change.factor < LARGE for change in causes):
-        return None
-    return state.alarmed_at if state.urgent else now
+def _alarmed(state: State, causes: Mapping[Change, str], tracks: Mapping[str, Track], now: float) -> State:
+    """With the newest of these changes of speed; what must last begins anew with each."""
+    change, words = [*causes.items()][-1]
+    # What the next plan need not wait for anyway, another small change does not hold up.
+    at_once = (state.urgent and state.alarm is None) or any(not 1 / LARGE < c.factor < LARGE for c in causes)
+    alarm = None if at_once else Alarm(change.worker, tracks[change.worker].seen, now)
+    return replace(state, urgent=words, alarm=alarm, guard=replace(state.guard, over=0))
 
 
-def _has_lasted(state: State, since: float, now: float) -> bool:
+def _has_lasted(state: State, alarm: Alarm, now: float) -> bool:
     """Whether a change of speed is more than what programs of others do for seconds.
 
     Of such loads each hits the workers of a machine unlike, and shares made for it are wrong as soon as it has gone.
     """
-    models = [state.tracks[name].model for name in state.live if name in state.tracks]
-    fewest = min((0 if model is None else model.steps for model in models), default=0)
-    return fewest >= LASTING_STEPS or now - since >= state.settings.interval_seconds
+    track = state.tracks.get(alarm.worker)
+    steps = 0 if track is None else track.seen - alarm.step
+    return steps >= LASTING_STEPS or now - alarm.at >= state.settings.interval_seconds
 
 
 def _may_wait(state: State, seen: Observation, change: Change, shared: Mapping[int, float]) -> bool:
@@ -239,7 +255,7 @@ def _answered(state: State, pending: Made, seen: Observation, answer: Answer, no
         return state
     if not answer.refusals:
         made = replace(pending, generation=answer.generation, effective_round=answer.effective_round)
-        return replace(state, urgent="", guard=guards.after_change(state.guard, state.settings, made, now))
+        return replace(calmed(state), guard=guards.after_change(state.guard, state.settings, made, now))
     return replace(
         state,
         ceilings=_ceilings(state.ceilings, pending, answer),

@@ -12,6 +12,7 @@ from heterotrain_core.adaptation import guard as guards
 from heterotrain_core.adaptation import plan as plans
 from heterotrain_core.adaptation.detect import is_lost, lost_words, steady, straggler
 from heterotrain_core.adaptation.escalate import Signs
+from heterotrain_core.adaptation.estimate import KEPT
 from heterotrain_core.adaptation.plan import Expected, Room
 from heterotrain_core.adaptation.state import State
 from heterotrain_core.adaptation.together import aligned
@@ -42,8 +43,8 @@ class Weighed:
     steps: int
     """Of the model that rests on the fewest; 0: there is none."""
     band: float
-    refines: bool
-    """The band is the fine one, for shares that were chosen from few steps."""
+    usual: float
+    """The band for shares that were chosen from many steps: not the fine one."""
     gain: float
     present_seconds: float
     predicted_seconds: float
@@ -51,6 +52,11 @@ class Weighed:
     advice: str
     signs: Signs
     """Who holds the others up although it has its smallest share."""
+
+    @property
+    def refined(self) -> bool:
+        """A look with the fine band found nothing to gain, which is all of it: of many, noise makes one exceed any."""
+        return (self.wanted == self.present and self.steps >= KEPT) or self.gain <= self.band < self.usual
 
 
 def weigh(state: State, seen: Observation, now: float) -> Weighed:
@@ -93,7 +99,7 @@ def weigh(state: State, seen: Observation, now: float) -> Weighed:
         lost=lost,
         steps=fewest,
         band=limit,
-        refines=limit < usual,
+        usual=usual,
         gain=present_seconds / predicted - 1.0 if predicted > 0 else 0.0,
         present_seconds=present_seconds,
         predicted_seconds=predicted,

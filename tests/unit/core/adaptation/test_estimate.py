@@ -142,6 +142,26 @@ def test_the_truth_is_found_through_noise_and_stalls(
     assert math.isfinite(model.error)
 
 
+@pytest.mark.parametrize(
+    ("count", "dearer", "bent"),
+    [
+        pytest.param(3, 1.15, False, id="three steps, 1.5 deviations off: chance"),
+        pytest.param(3, 1.35, True, id="three steps, more than two deviations off"),
+        pytest.param(40, 1.15, True, id="forty steps tell 1.5 deviations"),
+        pytest.param(40, 1.05, False, id="within what single steps vary by"),
+    ],
+)
+def test_a_larger_size_bends_the_model_if_its_steps_are_enough_to_tell(count: int, dearer: float, bent: bool) -> None:
+    alternating = [0.9, 1.1]
+    larger = [(15, 15 * dearer * alternating[i % 2]) for i in range(count)]
+    present = [(10, 10 * alternating[i % 2]) for i in range(60)]
+
+    model = fit(points(*larger, *present))
+
+    assert model is not None
+    assert bool(model.knots) is bent
+
+
 def test_the_link_is_found_in_spite_of_a_stall_oracle_a9() -> None:
     sizes = [0, 1, 2, 4, 8]
     transfers = [(n * 10**6, 0.004 + n * 10**6 / 100e6 + (0.2 if n == 4 else 0.0)) for n in sizes]

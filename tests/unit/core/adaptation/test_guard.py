@@ -19,8 +19,8 @@ from heterotrain_core.adaptation.guard import (
     doubt,
     doubted,
     judge,
-    looked,
     made_worse,
+    of_plan,
     reach,
     undoes,
     verify,
@@ -121,15 +121,11 @@ def test_shares_chosen_from_few_steps_are_held_to_a_fine_band_once(
     assert band(SETTINGS, models, doubt, uncertainty, refined=False) == pytest.approx(want)
 
 
-def test_one_look_by_many_steps_is_all_and_a_plan_made_from_few_is_looked_at_again() -> None:
-    guard = Guard()
-    for steps, within, want in [(99, True, False), (100, False, False), (100, True, True), (99, False, True)]:
-        guard = looked(guard, steps, within=within)
-        assert guard.refined is want
+def test_whether_shares_need_a_second_look_comes_with_the_plan_and_goes_with_one_of_somebody_else() -> None:
+    own = after_change(Guard(), SETTINGS, replace(made((5, 5), (6, 4), 10, generation=4), refined=True), 0.0)
 
-    for steps, want in [(0, False), (49, False), (50, True)]:
-        change = replace(made((5, 5), (6, 4), 10), steps=steps)
-        assert after_change(guard, SETTINGS, change, 0.0).refined is want
+    assert [of_plan(own, generation).refined for generation in (3, 4, 5)] == [True, True, False]
+    assert not after_change(own, SETTINGS, made((5, 5), (6, 4), 10, generation=6), 0.0).refined
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_half_of_the_cores_and_their_return_are_told_although_single_steps_vary_
     job.until(ended + 20)
 
     assert Finding.SLOWER in told(job, f"w{victim}", began, ended)
-    # Not with any seed: whose share fits into a period by then is told of as faster before its cores come back.
+    # Not with any seed (nor with 2): whose share fits into a period by then is told of before its cores come back.
     assert Finding.FASTER in told(job, f"w{victim}", ended, job.now)
 
 
