@@ -27,6 +27,8 @@ ERRATIC: Final = 0.3
 """From here on with none of it; between the two with less and less."""
 TRUST: Final = "trust"
 """What limits a share to `GROWTH` and `CORRIDOR`."""
+NEARLY: Final = 0.05
+"""Of a share: a move by less, or by a sample, is hardly one."""
 TOLD_KNOTS: Final = 4
 """Measured shares that a decision tells of a worker whose times are no line."""
 UNKNOWN_SLOPE: Final = 1e9
@@ -59,10 +61,13 @@ class Room:
     leeway: float = 0.0
     """How much longer than its mean its time is planned, relative."""
 
-    @property
-    def rough(self) -> bool:
-        """Small differences of its predicted times mean little: steps vary too much, or shares lie near an edge."""
-        return self.spread > LARGEST_SPREAD or self.bent is not None
+    def is_rough(self, wanted: int) -> bool:
+        """Small differences of its predicted times mean little: steps vary too much, or the share moves along a bend.
+
+        A share that (nearly) stays is not touched by what is known of others.
+        """
+        moves = abs(wanted - self.share) > max(1.0, NEARLY * self.share)
+        return self.spread > LARGEST_SPREAD or (self.bent is not None and moves)
 
     @property
     def curve(self) -> Curve:

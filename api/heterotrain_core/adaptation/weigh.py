@@ -81,7 +81,7 @@ def weigh(state: State, seen: Observation, now: float) -> Weighed:
     models = [t.model for n, t in tracks.items() if t.model is not None and n not in lost]
     fewest = min((m.steps for m in models), default=0)
     doubt = guards.doubt(state.guard, now, fewest, guards.reach(present, wanted))
-    rough = fewest < KNOWN_WELL or any(room.rough for room in rooms)
+    rough = fewest < KNOWN_WELL or any(room.is_rough(wanted[room.name]) for room in rooms)
     moved = None if rough else _uncertainty(now_expected, then_expected, tracks) / predicted
     usual = guards.band(settings, models, doubt, moved)
     refined = state.guard.refined or not _is_near(wanted, present, tracks, settings.grain)

@@ -16,7 +16,7 @@ from heterotrain_core.adaptation.estimate import ANCHORED, NOISE_FLOOR, Point, s
 from heterotrain_core.adaptation.leeway import LARGEST, expected_last, leeways
 from heterotrain_core.adaptation.plan import ERRATIC, LARGEST_SPREAD, Room, best_shares, expected, with_leeway
 from heterotrain_core.adaptation.weigh import waited_for
-from heterotrain_core.curve import line
+from heterotrain_core.curve import line, through
 from heterotrain_core.synchronization import Asp, Backup, Bsp, Delay, Dssp, Ssp, Synchronization
 
 LADDER = (1.0, 1.33, 2.0, 4.0)
@@ -157,7 +157,7 @@ def test_leeway_is_for_those_who_wait(part: float, want: float) -> None:
 def test_the_more_erratic_steps_are_the_less_is_planned_with_them(spread: float, reckoned: float, rough: bool) -> None:
     planned = with_leeway(rooms((1.0, 1.0), (0.0, spread)), 1.0)[1]
 
-    assert (planned.reckoned, planned.rough) == (pytest.approx(reckoned), rough)
+    assert (planned.reckoned, planned.is_rough(planned.share)) == (pytest.approx(reckoned), rough)
     assert planned.spread == spread
 
 
@@ -165,7 +165,7 @@ def test_what_is_not_waited_for_is_still_told_and_still_rough() -> None:
     planned = with_leeway(rooms((1.0, 1.0), (0.1, 0.6)), 0.25)
 
     assert [room.spread for room in planned] == [0.1, 0.6]
-    assert [room.rough for room in planned] == [False, True]
+    assert [room.is_rough(room.share) for room in planned] == [False, True]
     assert [room.reckoned for room in planned] == pytest.approx([0.025, 0.0])
 
 
@@ -246,3 +246,24 @@ TEN_PERCENT = [1.0 + 0.1 * z for z in (-1.5, -1.0, -0.67, -0.32, 0.0, 0.32, 0.67
 )  # fmt: skip
 def test_how_single_steps_vary(seen: list[Point], want: float | None) -> None:
     assert step_spread(seen) == (None if want is None else pytest.approx(want, rel=0.25, abs=1e-9))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "rough"),
+    [
+        pytest.param(100, False, id="it stays"),
+        pytest.param(105, False, id="a twentieth: nearly"),
+        pytest.param(94, True, id="it moves"),
+    ],
+)
+def test_a_bend_matters_to_a_share_that_moves(wanted: int, rough: bool) -> None:
+    bent = replace(rooms((1.0,), (0.0,))[0], share=100, bent=through(((100, 1.0), (120, 3.0))))
+
+    assert bent.is_rough(wanted) is rough
+    assert not replace(bent, bent=None).is_rough(wanted)
+
+
+def test_a_share_of_few_samples_nearly_stays_if_one_moves() -> None:
+    bent = replace(rooms((1.0,), (0.0,))[0], share=8, bent=through(((8, 1.0), (12, 3.0))))
+
+    assert [bent.is_rough(wanted) for wanted in (7, 9, 10)] == [False, False, True]
