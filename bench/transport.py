@@ -11,7 +11,8 @@ and less noisy than rates on a machine that is not quiet.
     plain socket    no TLS: what the loopback and one copy at each end allow
     TLS socket      the same loop over TLS, without a protocol: the limit for any protocol over Python's TLS
     heterotrain     the tensor transport, mutual TLS, one connection: as between machines
-    within machine  the same by the local socket that it offers to a peer of its own machine
+    local socket    the same by the local socket that it offers to a peer of its own machine
+    in memory       the same, read where it lies in the other process; the way that jobs on one machine take
     gRPC sync/aio   a stream of 1 MiB messages over the same mutual TLS, identity serialisation
 """
 
@@ -174,9 +175,9 @@ def serve_heterotrain(report: Connection, folder: Path, num_bytes: int, *, local
 
 
 class HeterotrainVariant:
-    def __init__(self, address: str, folder: Path, num_parts: int) -> None:
+    def __init__(self, address: str, folder: Path, num_parts: int, in_memory: bool = True) -> None:
         hello = Hello(CLIENT, 0, 1, 1)
-        self._client = TcpTensorClient(address, SERVER, folder / CLIENT, hello)
+        self._client = TcpTensorClient(address, SERVER, folder / CLIENT, hello, in_memory=in_memory)
         self._num_parts = num_parts
 
     def push(self, source: memoryview) -> None:
@@ -362,7 +363,8 @@ def entrants(folder: Path, num_bytes: int, num_parts: int) -> Iterator[dict[str,
         ("plain socket", serve_socket, {"tls": False}, lambda a: SocketVariant(a, folder, tls=False)),
         ("TLS socket", serve_socket, {"tls": True}, lambda a: SocketVariant(a, folder, tls=True)),
         ("heterotrain", serve_heterotrain, {"local": False}, lambda a: HeterotrainVariant(a, folder, num_parts)),
-        ("within machine", serve_heterotrain, {"local": True}, lambda a: HeterotrainVariant(a, folder, num_parts)),
+        ("local socket", serve_heterotrain, {"local": True}, lambda a: HeterotrainVariant(a, folder, num_parts, False)),
+        ("in memory", serve_heterotrain, {"local": True}, lambda a: HeterotrainVariant(a, folder, num_parts)),
         ("gRPC sync", serve_grpc_sync, {}, lambda a: GrpcSyncVariant(a, folder)),
         ("gRPC aio", serve_grpc_aio, {}, lambda a: GrpcAioVariant(a, folder)),
     ]

@@ -32,17 +32,21 @@ def folder(tmp_path: Path) -> Callable[[Credentials, str], Path]:
     return write
 
 
-@pytest.fixture(params=[pytest.param(True, id="local"), pytest.param(False, id="TLS")])
-def serve(
-    request: pytest.FixtureRequest, folder: Callable[[Credentials, str], Path]
-) -> Iterator[Callable[..., TcpTensorServer]]:
-    """Starts servers; clients on this machine go on by a local socket, or stay with TLS."""
+@pytest.fixture(params=["memory", "socket", "TLS"])
+def way(request: pytest.FixtureRequest) -> str:
+    """How bytes go within this machine: read where they lie, by a local socket, or through TLS."""
+    return str(request.param)
+
+
+@pytest.fixture
+def serve(way: str, folder: Callable[[Credentials, str], Path]) -> Iterator[Callable[..., TcpTensorServer]]:
+    """Starts servers."""
     with ExitStack() as stack:
 
         def start(store: MemoryStore, limits: Limits = DEFAULT_LIMITS) -> TcpTensorServer:
             at = folder(credentials(Role.PS, "ps-0"), "server")
             server = TcpTensorServer(
-                store, at, JOB_UID, ORDINALS.get, host="127.0.0.1", limits=limits, local_sockets=request.param
+                store, at, JOB_UID, ORDINALS.get, host="127.0.0.1", limits=limits, local_sockets=way != "TLS"
             )
             return stack.enter_context(server)
 
@@ -50,7 +54,7 @@ def serve(
 
 
 @pytest.fixture
-def connect(folder: Callable[[Credentials, str], Path]) -> Iterator[Callable[..., TcpTensorClient]]:
+def connect(way: str, folder: Callable[[Credentials, str], Path]) -> Iterator[Callable[..., TcpTensorClient]]:
     with ExitStack() as stack:
 
         def make(
@@ -62,6 +66,8 @@ def connect(folder: Callable[[Credentials, str], Path]) -> Iterator[Callable[...
         ) -> TcpTensorClient:
             made = made or credentials(Role.WORKER, "cpu-0")
             at = folder(made, f"client-{hello.name}")
-            return stack.enter_context(TcpTensorClient(address, server_name, at, hello, stall_seconds=stall_seconds))
+            in_memory = way == "memory"
+            client = TcpTensorClient(address, server_name, at, hello, stall_seconds=stall_seconds, in_memory=in_memory)
+            return stack.enter_context(client)
 
         yield make

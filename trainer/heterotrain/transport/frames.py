@@ -24,6 +24,8 @@ from heterotrain_api.contract import PROTOCOL_VERSION
 HEADER_BYTES: Final = 48
 MAX_PARTS: Final = 65_536
 MAX_TEXT_BYTES: Final = 1_024
+READ: Final = b"\1"
+"""What a peer sends once it has read a version where it lies."""
 MAX_OFFSET: Final = 1 << 48
 """No arena is larger; sums of offsets and sizes below it cannot overflow anywhere."""
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from heterotrain.transport.base import PushKey, PushStatus, RefusedError, TensorStore
 from heterotrain.transport.frames import (
+    READ,
     Frame,
     FrameError,
     Hello,
@@ -109,18 +110,25 @@ class Service:
         if self._peer.role is not Role.WORKER:
             raise RefusedError(f"{self._peer.role.value} {self._peer.name} may pull, but not push")
         # Without parts (a shard that holds nothing) the store is asked about the empty range, for its status.
-        spans = self._spans(push) or (Span(0, 0),)
+        spans = self._spans(push)
+        sources = (
+            self._connection.receive_addresses(len(spans), None) if self._connection.reads else [None] * len(spans)
+        )
         key = PushKey(push.term, self._peer.ordinal, self._peer.incarnation, push.iteration)
-        for span in spans:
-            status = self._receive(key, span)
+        for span, source in zip(spans or (Span(0, 0),), sources or (None,), strict=True):
+            status = self._receive(key, span, source)
         self._connection.send_frame(Reply(Status(status)), None)
 
-    def _receive(self, key: PushKey, span: Span) -> PushStatus:
+    def _receive(self, key: PushKey, span: Span, source: int | None) -> PushStatus:
+        """`source`: where the range lies in the peer's memory; `None`: it is sent."""
         memory = self._store.reserve(key, span.offset, span.size)
-        if memory is None:
-            self._connection.discard(span.size, None)
-        elif memory.nbytes != span.size:
+        if memory is not None and memory.nbytes != span.size:
             raise AssertionError(f"the store gave {memory.nbytes} bytes for a range of {span.size}")
+        if source is not None:
+            if memory is not None:
+                self._connection.copy_into(memory, source)
+        elif memory is None:
+            self._connection.discard(span.size, None)
         else:
             self._connection.receive_into(memory, None)
         return self._store.received(key, span.offset, span.size)
@@ -147,7 +155,15 @@ class Service:
                         f"range of {span.size} bytes at {span.offset} is outside the shard's {arena.nbytes} bytes"
                     )
             header = encode(Reply(Status.DONE, num_bytes=pull.num_bytes))
-            self._connection.send([header, *(arena[s.offset : s.offset + s.size] for s in spans)], None)
+            parts = [arena[s.offset : s.offset + s.size] for s in spans]
+            try:
+                self._connection.send([header, *self._connection.payload(parts)], None)
+                if self._connection.is_read:
+                    self._connection.receive_bytes(len(READ), None)
+            except OSError:
+                # The peer may be reading still: it must see that before the version's memory is used again.
+                self._connection.abort()
+                raise
             return True
 
     def _spans(self, request: Push | Pull) -> tuple[Span, ...]:

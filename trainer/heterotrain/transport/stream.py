@@ -11,6 +11,8 @@ import time
 from abc import ABC, abstractmethod
 from typing import Final
 
+from heterotrain.transport.process_memory import PeerMemory, meet
+
 STEP_BYTES: Final = 1 << 19
 """Smaller steps wake the other end more often than they keep both busy, larger ones leave the cache."""
 LINGER_SECONDS: Final = 5.0
@@ -25,6 +27,10 @@ class Stream(ABC):
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
+        self.peer_memory: PeerMemory | None = None
+        """Where tensors of the other end are read by this one, instead of being sent."""
+        self.is_read = False
+        """The other end reads tensors where they lie in this process."""
 
     @abstractmethod
     def send(self, piece: memoryview, until: float) -> None:
@@ -49,6 +55,12 @@ class Stream(ABC):
     def closed_by_peer(self) -> bool:
         """Once it is readable: whether that is because the peer closed."""
         return not self.pending() and not self._socket.recv(1, socket.MSG_PEEK)
+
+    def is_shut(self) -> bool:
+        """Whether the connection is shut down, by whichever end, whatever is still to be received."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLRDHUP)
+        return bool(poll.poll(0))
 
     def fileno(self) -> int:
         """Of the socket, to wait for it among others."""
@@ -96,6 +108,16 @@ class Stream(ABC):
 
 class PlainStream(Stream):
     """A socket's bytes as they are."""
+
+    def meet(self, until: float, *, willing: bool = True) -> None:
+        """Find out, with the other end, who can read whose memory (see `process_memory.meet`)."""
+        self.peer_memory, self.is_read = meet(self, self._socket, until, willing=willing)
+
+    def close(self, linger_bytes: int) -> None:
+        """Shut down, then close: a process that was forked from this one may hold the socket open."""
+        if not linger_bytes:
+            self.abort()
+        super().close(linger_bytes)
 
     def send(self, piece: memoryview, until: float) -> None:
         """Send all of `piece`."""

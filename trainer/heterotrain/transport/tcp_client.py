@@ -14,6 +14,7 @@ from typing import Final
 from heterotrain.transport.base import Part, PullStatus, PushKey, PushStatus, RefusedError, TransportError
 from heterotrain.transport.frames import (
     MAX_PARTS,
+    READ,
     FrameError,
     Hello,
     Pull,
@@ -43,7 +44,7 @@ class TcpTensorClient:
 
     `hello` says who calls: `hello.name` must be the name in the certificate in the folder `credentials`, which is read
     at each connection. `stall_seconds` bounds each 512 KiB of a transfer, `connect_seconds` the way to the shard's
-    welcome.
+    welcome. Without `in_memory` tensors are sent even where the other end could read them.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class TcpTensorClient:
         *,
         stall_seconds: float = 30.0,
         connect_seconds: float = 10.0,
+        in_memory: bool = True,
     ) -> None:
         self._host, self._port = split_address(address)
         self._server_name = server_name
@@ -67,6 +69,7 @@ class TcpTensorClient:
         self._answered = 0.0
         """When the newest answer began to arrive."""
         self.receive_seconds = 0.0
+        self._in_memory = in_memory
 
     def push(self, key: PushKey, parts: Sequence[Part], *, timeout_seconds: float) -> PushStatus:
         """Send parts of a gradient (empty ones are left out); see `TensorClient.push`."""
@@ -78,7 +81,8 @@ class TcpTensorClient:
         deadline = time.monotonic() + timeout_seconds
         with self._connected(deadline) as connection:
             # A shard that refuses says so at once; the rest of the gradient need not travel.
-            connection.send([request, *(p.buffer for p in parts)], deadline, interrupted=connection.readable)
+            payload = connection.payload([p.buffer for p in parts])
+            connection.send([request, *payload], deadline, interrupted=connection.readable)
             reply = self._reply(connection, deadline)
             if reply.status not in _PUSH_STATUS or reply.num_bytes:
                 raise TransportError(f"{self._server_name} answered a push with {reply.status.name}")
@@ -101,10 +105,19 @@ class TcpTensorClient:
                 return PullStatus.NOT_YET
             if reply.status is not Status.DONE or reply.num_bytes != num_bytes:
                 raise TransportError(f"{self._server_name} answered a pull of {num_bytes} bytes with {reply}")
-            for part in parts:
-                connection.receive_into(part.buffer, deadline)
+            self._receive(connection, parts, deadline)
             self.receive_seconds = time.monotonic() - self._answered
             return PullStatus.DONE
+
+    @staticmethod
+    def _receive(connection: Connection, parts: Sequence[Part], deadline: float) -> None:
+        if not connection.reads:
+            for part in parts:
+                connection.receive_into(part.buffer, deadline)
+            return
+        for part, address in zip(parts, connection.receive_addresses(len(parts), deadline), strict=True):
+            connection.copy_into(part.buffer, address)
+        connection.send([READ], deadline)
 
     def abort(self) -> None:
         """From any thread: make the call that is under way fail with `TransportError`."""
@@ -136,6 +149,8 @@ class TcpTensorClient:
                 raise TransportError(f"connection to {self._where} was given up while it was made")
             yield self._connection
         except (OSError, FrameError) as error:
+            # Some memory cannot be read by others (that of a device, for one): the next try sends what it holds.
+            self._in_memory = self._in_memory and not (self._connection is not None and self._connection.is_read)
             self.close()
             raise TransportError(f"connection to {self._where} broke: {error or type(error).__name__}") from error
         except BaseException:
@@ -178,6 +193,7 @@ class TcpTensorClient:
         local = take(reply.text, own, max(0.001, deadline - time.monotonic()))
         if local is not None:
             connection.go_on(local)
+            local.meet(deadline, willing=self._in_memory)
 
     def _reply(self, connection: Connection, deadline: float) -> Reply:
         if not connection.readable(max(0.0, deadline - time.monotonic())):

@@ -197,6 +197,7 @@ class TcpTensorServer:
             connection.send_frame(Reply(Status.WELCOME, offer.text), deadline)
             if (local := offer.accepted(connection)) is not None:
                 connection.go_on(local)
+                local.meet(deadline)
 
     def _dismiss(self, connection: Connection | None, cause: str, reply: Reply, peer: Peer | None, address: str) -> int:
         self._count(cause)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from heterotrain.transport.frames import HEADER_BYTES, Frame, decode, encode, text_length
+from heterotrain.transport.process_memory import address_bytes, addresses, decode_addresses
 from heterotrain.transport.stream import STEP_BYTES, Stream
 
 SLICE_BYTES: Final = STEP_BYTES
@@ -75,6 +76,32 @@ class Connection:
         received = bytearray(num_bytes)
         self.receive_into(memoryview(received), deadline)
         return received
+
+    @property
+    def is_read(self) -> bool:
+        """The peer reads tensors where they lie in this process, from what `payload` gives in their place."""
+        return self._stream.is_read
+
+    @property
+    def reads(self) -> bool:
+        """Tensors of the peer are read where they lie there, instead of being received."""
+        return self._stream.peer_memory is not None
+
+    def payload(self, buffers: Iterable[memoryview]) -> list[memoryview | bytes]:
+        """What to send for buffers: themselves, or where they lie."""
+        return [addresses(buffers)] if self.is_read else [*buffers]
+
+    def receive_addresses(self, count: int, deadline: float | None) -> list[int]:
+        """Where the peer's next buffers lie, if `reads`. Raises as `receive_into`."""
+        return decode_addresses(self.receive_bytes(address_bytes(count), deadline))
+
+    def copy_into(self, view: memoryview, address: int) -> None:
+        """Fill `view` from the peer's memory. Raises `OSError`: it cannot be read, or the peer gave up meanwhile."""
+        memory = self._stream.peer_memory
+        assert memory is not None, "only if `reads`"  # noqa: S101 - our own order of calls
+        memory.read_into(address, view)
+        if self._stream.is_shut():
+            raise ConnectionError("the peer closed the connection while its memory was read")
 
     def readable(self, timeout_seconds: float | None = 0.0) -> bool:
         """Whether the peer has sent something, or closed; waits up to `timeout_seconds` for it (`None`: for ever)."""
