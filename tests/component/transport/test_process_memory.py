@@ -18,6 +18,7 @@ from heterotrain.transport.base import Part, PullStatus, PushKey, PushStatus, Tr
 from heterotrain.transport.process_memory import PeerMemory, addresses, decode_addresses
 from heterotrain.transport.stream import PlainStream
 from heterotrain.transport.tcp import TcpTensorClient, TcpTensorServer
+from heterotrain.transport.wire import Connection
 from support.tensor_store import MemoryStore
 
 KEY = PushKey(1, 0, 1, 0)
@@ -109,6 +110,47 @@ def test_memory_that_others_cannot_read_is_sent_by_the_next_try(
 
     assert client.push(KEY, [Part(0, memoryview(content))], timeout_seconds=10) is PushStatus.COMPLETE
     assert store.gradients[KEY] == content
+
+
+def test_a_version_that_cannot_be_read_is_sent_by_the_next_try(
+    monkeypatch: pytest.MonkeyPatch, store: MemoryStore, serve: Serve, connect: Connect
+) -> None:
+    content = os.urandom(store.num_bytes)
+    store.publish(0, content)
+    client, got = connect(serve(store).address), bytearray(store.num_bytes)
+    parts = [Part(0, memoryview(got))]
+    monkeypatch.setattr("heterotrain.transport.wire.addresses", lambda buffers: addresses(b"" for _ in buffers))
+
+    with pytest.raises(TransportError):
+        client.pull(1, 0, parts, wait_seconds=1, timeout_seconds=10)
+
+    assert client.pull(1, 0, parts, wait_seconds=1, timeout_seconds=10) is PullStatus.DONE
+    assert got == content
+
+
+def test_after_a_break_that_memory_was_not_the_reason_of_it_is_read_again(
+    monkeypatch: pytest.MonkeyPatch, store: MemoryStore, serve: Serve, connect: Connect
+) -> None:
+    server = serve(store)
+    store.publish(0, os.urandom(store.num_bytes))
+    client, got = connect(server.address), bytearray(store.num_bytes)
+    ways: list[bool] = []  # true for each part that is read, false after each pull
+    copy_into = Connection.copy_into
+
+    def noted(connection: Connection, view: memoryview, address: int) -> None:
+        ways.append(True)
+        copy_into(connection, view, address)
+
+    monkeypatch.setattr(Connection, "copy_into", noted)
+    for breaks in (False, True, True, False):
+        if breaks:
+            client.abort()
+            with pytest.raises(TransportError):
+                client.pull(1, 0, [Part(0, memoryview(got))], wait_seconds=1, timeout_seconds=10)
+        client.pull(1, 0, [Part(0, memoryview(got))], wait_seconds=1, timeout_seconds=10)
+        ways.append(False)
+
+    assert ways == [True, False, False, True, False, True, False]
 
 
 def test_a_gradient_whose_worker_gave_up_while_it_was_read_does_not_count(

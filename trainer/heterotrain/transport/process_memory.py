@@ -59,6 +59,8 @@ class PeerMemory:
         except AttributeError as error:
             raise OSError(errno.ENOSYS, "this system cannot read another process's memory") from error
         self._read.restype = ctypes.c_ssize_t
+        ranges = (ctypes.POINTER(_Range), ctypes.c_ulong)
+        self._read.argtypes = [ctypes.c_int, *ranges, *ranges, ctypes.c_ulong]
 
     def read_into(self, address: int, view: memoryview) -> None:
         """Fill `view` with what lies at `address` there."""

@@ -28,6 +28,8 @@ from heterotrain_rpc.identity import Identity
 
 WAIT_SLICE_SECONDS: Final = 0.5
 """A waiting pull looks this often whether its peer is still there and the server still open."""
+LEAST_BYTES_PER_SECOND: Final = 1e6
+"""At which a peer reads a version where it lies, beside `Limits.stall_seconds`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +161,9 @@ class Service:
             try:
                 self._connection.send([header, *self._connection.payload(parts)], None)
                 if self._connection.is_read:
+                    self._connection.readable(pull.num_bytes / LEAST_BYTES_PER_SECOND)
                     self._connection.receive_bytes(len(READ), None)
-            except OSError:
+            except BaseException:
                 # The peer may be reading still: it must see that before the version's memory is used again.
                 self._connection.abort()
                 raise

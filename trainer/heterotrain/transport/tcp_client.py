@@ -70,6 +70,8 @@ class TcpTensorClient:
         """When the newest answer began to arrive."""
         self.receive_seconds = 0.0
         self._in_memory = in_memory
+        self._tries_memory = in_memory
+        """The next connection shall read and be read where both ends can."""
 
     def push(self, key: PushKey, parts: Sequence[Part], *, timeout_seconds: float) -> PushStatus:
         """Send parts of a gradient (empty ones are left out); see `TensorClient.push`."""
@@ -149,8 +151,9 @@ class TcpTensorClient:
                 raise TransportError(f"connection to {self._where} was given up while it was made")
             yield self._connection
         except (OSError, FrameError) as error:
-            # Some memory cannot be read by others (that of a device, for one): the next try sends what it holds.
-            self._in_memory = self._in_memory and not (self._connection is not None and self._connection.is_read)
+            # Some memory cannot be read by others (that of a device, for one): the next connection sends what it holds.
+            # Once that one breaks as well, memory was not the reason.
+            self._tries_memory = self._in_memory and not (self._connection is not None and self._connection.in_memory)
             self.close()
             raise TransportError(f"connection to {self._where} broke: {error or type(error).__name__}") from error
         except BaseException:
@@ -193,7 +196,7 @@ class TcpTensorClient:
         local = take(reply.text, own, max(0.001, deadline - time.monotonic()))
         if local is not None:
             connection.go_on(local)
-            local.meet(deadline, willing=self._in_memory)
+            local.meet(deadline, willing=self._tries_memory)
 
     def _reply(self, connection: Connection, deadline: float) -> Reply:
         if not connection.readable(max(0.0, deadline - time.monotonic())):

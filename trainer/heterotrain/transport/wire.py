@@ -87,6 +87,11 @@ class Connection:
         """Tensors of the peer are read where they lie there, instead of being received."""
         return self._stream.peer_memory is not None
 
+    @property
+    def in_memory(self) -> bool:
+        """Tensors are read where they lie in at least one direction."""
+        return self.is_read or self.reads
+
     def payload(self, buffers: Iterable[memoryview]) -> list[memoryview | bytes]:
         """What to send for buffers: themselves, or where they lie."""
         return [addresses(buffers)] if self.is_read else [*buffers]
