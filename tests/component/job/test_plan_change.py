@@ -111,7 +111,11 @@ def test_plans_are_in_force_at_one_round_for_all_workers(zygote: Zygote, tmp_pat
         assert (verdict.accepted, verdict.generation) == (True, 7), verdict
         in_force.agreed(verdict.effective_round, free)
         held_again = state_when(stub, lambda s: s.version == ROUNDS + GATED_ROUND)
-        assert [(w.share_applied, w.micro_batch) for w in held_again.workers] == [(1, 5), (1, 5), (22, 5)]
+        # The next round is granted already; on a busy machine the plan may have come too late for it.
+        next_round = held_again.version + 1
+        parts = 5 if verdict.effective_round <= next_round else 0
+        granted = [(samples, parts) for samples in in_force.at(next_round).values()]
+        assert [(w.share_applied, w.micro_batch) for w in held_again.workers] == granted
         assert not apply(stub, SHARES, generation=7).accepted
 
         # Two plans one after the other; the second names some of the workers only.
