@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 from heterotrain.errors import PeerLostError
 from heterotrain.transport.base import (
+    MINIMUM_RATE_BYTES,
     Part,
     PullStatus,
     PushKey,
@@ -23,8 +24,6 @@ ResultT = TypeVar("ResultT")
 
 WAIT_SECONDS: Final = 1.0
 """How long a pull waits at a shard before the worker looks whether its session still lives."""
-MINIMUM_RATE_BYTES: Final = 1_000_000
-"""Per second; a transfer slower than this counts as broken, beside `BASE_TIMEOUT_SECONDS`."""
 BASE_TIMEOUT_SECONDS: Final = 30.0
 RETRIES: Final = 8
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 
 class TransportError(Exception):
@@ -61,6 +61,9 @@ class Part:
     buffer: memoryview
     """Flat, format "B", contiguous."""
 
+
+MINIMUM_RATE_BYTES: Final = 1_000_000
+"""Per second; a transfer slower than this, beside what an end waits for in any case, counts as broken."""
 
 INITIAL_ITERATION = -1
 """`PushKey.iteration` of the initial values (the whole arena, frozen tensors included)."""

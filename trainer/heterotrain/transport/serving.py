@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from heterotrain.transport.base import PushKey, PushStatus, RefusedError, TensorStore
+from heterotrain.transport.base import MINIMUM_RATE_BYTES, PushKey, PushStatus, RefusedError, TensorStore
 from heterotrain.transport.frames import (
     READ,
     Frame,
@@ -28,8 +28,6 @@ from heterotrain_rpc.identity import Identity
 
 WAIT_SLICE_SECONDS: Final = 0.5
 """A waiting pull looks this often whether its peer is still there and the server still open."""
-LEAST_BYTES_PER_SECOND: Final = 1e6
-"""At which a peer reads a version where it lies, beside `Limits.stall_seconds`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +111,7 @@ class Service:
             raise RefusedError(f"{self._peer.role.value} {self._peer.name} may pull, but not push")
         # Without parts (a shard that holds nothing) the store is asked about the empty range, for its status.
         spans = self._spans(push)
-        sources = (
-            self._connection.receive_addresses(len(spans), None) if self._connection.reads else [None] * len(spans)
-        )
+        sources = self._connection.receive_sources(len(spans), None)
         key = PushKey(push.term, self._peer.ordinal, self._peer.incarnation, push.iteration)
         for span, source in zip(spans or (Span(0, 0),), sources or (None,), strict=True):
             status = self._receive(key, span, source)
@@ -126,13 +122,10 @@ class Service:
         memory = self._store.reserve(key, span.offset, span.size)
         if memory is not None and memory.nbytes != span.size:
             raise AssertionError(f"the store gave {memory.nbytes} bytes for a range of {span.size}")
-        if source is not None:
-            if memory is not None:
-                self._connection.copy_into(memory, source)
-        elif memory is None:
+        if memory is not None:
+            self._connection.fetch_into(memory, source, None)
+        elif source is None:
             self._connection.discard(span.size, None)
-        else:
-            self._connection.receive_into(memory, None)
         return self._store.received(key, span.offset, span.size)
 
     def _pull(self, pull: Pull) -> None:
@@ -161,7 +154,7 @@ class Service:
             try:
                 self._connection.send([header, *self._connection.payload(parts)], None)
                 if self._connection.is_read:
-                    self._connection.readable(pull.num_bytes / LEAST_BYTES_PER_SECOND)
+                    self._connection.readable(pull.num_bytes / MINIMUM_RATE_BYTES)
                     self._connection.receive_bytes(len(READ), None)
             except BaseException:
                 # The peer may be reading still: it must see that before the version's memory is used again.

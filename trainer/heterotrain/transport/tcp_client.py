@@ -113,13 +113,10 @@ class TcpTensorClient:
 
     @staticmethod
     def _receive(connection: Connection, parts: Sequence[Part], deadline: float) -> None:
-        if not connection.reads:
-            for part in parts:
-                connection.receive_into(part.buffer, deadline)
-            return
-        for part, address in zip(parts, connection.receive_addresses(len(parts), deadline), strict=True):
-            connection.copy_into(part.buffer, address)
-        connection.send([READ], deadline)
+        for part, source in zip(parts, connection.receive_sources(len(parts), deadline), strict=True):
+            connection.fetch_into(part.buffer, source, deadline)
+        if connection.reads:
+            connection.send([READ], deadline)
 
     def abort(self) -> None:
         """From any thread: make the call that is under way fail with `TransportError`."""

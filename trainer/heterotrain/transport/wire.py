@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from heterotrain.transport.frames import HEADER_BYTES, Frame, decode, encode, text_length
@@ -96,9 +96,20 @@ class Connection:
         """What to send for buffers: themselves, or where they lie."""
         return [addresses(buffers)] if self.is_read else [*buffers]
 
-    def receive_addresses(self, count: int, deadline: float | None) -> list[int]:
-        """Where the peer's next buffers lie, if `reads`. Raises as `receive_into`."""
+    def receive_sources(self, count: int, deadline: float | None) -> Sequence[int | None]:
+        """Where the peer's next buffers lie, what its `payload` told; `None` for each that is sent. Raises as
+        `receive_into`.
+        """
+        if not self.reads:
+            return [None] * count
         return decode_addresses(self.receive_bytes(address_bytes(count), deadline))
+
+    def fetch_into(self, view: memoryview, source: int | None, deadline: float | None) -> None:
+        """Fill `view` from what `receive_sources` gave for it. Raises as `receive_into` and `copy_into`."""
+        if source is None:
+            self.receive_into(view, deadline)
+        else:
+            self.copy_into(view, source)
 
     def copy_into(self, view: memoryview, address: int) -> None:
         """Fill `view` from the peer's memory. Raises `OSError`: it cannot be read, or the peer gave up meanwhile."""
