@@ -162,6 +162,9 @@ class OneArena:
     def received(self, key: PushKey, offset: int, num_bytes: int) -> PushStatus:
         return PushStatus.COMPLETE
 
+    def answered(self) -> None:
+        pass
+
     @contextmanager
     def snapshot(self, term: int, version: int, wait_seconds: float) -> Iterator[Held]:
         yield Held(self._memory)

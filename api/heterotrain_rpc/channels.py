@@ -2,7 +2,8 @@
 
 Both ends refuse peers without a certificate of the job's authority in the handshake; what a peer may call is then
 decided by `heterotrain_rpc.authorization`. Unary calls without a deadline raise `ValueError` at the caller, before
-anything is sent; long streams have none and are guarded by the protocol's leases.
+anything is sent; long streams have none: the protocol's leases guard those of workers, a time for each answer those of
+commits.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A `grpc.aio` channel whose unary calls must have a deadline.
 
-No interceptor: with one, a call leaves a turn of the event loop later, behind all that is ready by then. For a commit,
-which all workers of a job wait for, that was half of the two milliseconds that it took to reach its shard.
+No interceptor: with one, a call leaves a turn of the event loop later, behind all that is ready by then. Norms, which
+all workers of a job wait for, would reach their shards half a millisecond later.
 """
 
 from __future__ import annotations

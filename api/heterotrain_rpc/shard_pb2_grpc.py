@@ -54,7 +54,7 @@ class ShardStub:
                 request_serializer=heterotrain__rpc_dot_shard__pb2.CommitRequest.SerializeToString,
                 response_deserializer=heterotrain__rpc_dot_shard__pb2.AggregateReply.FromString,
                 _registered_method=True)
-        self.Commit = channel.unary_unary(
+        self.Commit = channel.stream_stream(
                 '/heterotrain.v1.Shard/Commit',
                 request_serializer=heterotrain__rpc_dot_shard__pb2.CommitRequest.SerializeToString,
                 response_deserializer=heterotrain__rpc_dot_shard__pb2.CommitReply.FromString,
@@ -133,8 +133,10 @@ class ShardServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def Commit(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+    def Commit(self, request_iterator, context):
+        """All commits of a term over one call, each answered before the next is sent. It ends with the first one that is
+        refused. The last one again changes nothing and has the same answer.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -217,7 +219,7 @@ def add_ShardServicer_to_server(servicer, server):
                     request_deserializer=heterotrain__rpc_dot_shard__pb2.CommitRequest.FromString,
                     response_serializer=heterotrain__rpc_dot_shard__pb2.AggregateReply.SerializeToString,
             ),
-            'Commit': grpc.unary_unary_rpc_method_handler(
+            'Commit': grpc.stream_stream_rpc_method_handler(
                     servicer.Commit,
                     request_deserializer=heterotrain__rpc_dot_shard__pb2.CommitRequest.FromString,
                     response_serializer=heterotrain__rpc_dot_shard__pb2.CommitReply.SerializeToString,
@@ -382,7 +384,7 @@ class Shard:
             _registered_method=True)
 
     @staticmethod
-    def Commit(request,
+    def Commit(request_iterator,
             target,
             options=(),
             channel_credentials=None,
@@ -392,8 +394,8 @@ class Shard:
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
+        return grpc.experimental.stream_stream(
+            request_iterator,
             target,
             '/heterotrain.v1.Shard/Commit',
             heterotrain__rpc_dot_shard__pb2.CommitRequest.SerializeToString,

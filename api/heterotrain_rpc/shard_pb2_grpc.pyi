@@ -41,7 +41,10 @@ class ShardStub:
     """The initial values are complete: publish version 0."""
     Aggregate: _grpc.UnaryUnaryMultiCallable[_shard_pb2.CommitRequest, _shard_pb2.AggregateReply]
     """Only when norms are clipped: sum the gradients of the commit that follows, answer with their norm."""
-    Commit: _grpc.UnaryUnaryMultiCallable[_shard_pb2.CommitRequest, _shard_pb2.CommitReply]
+    Commit: _grpc.StreamStreamMultiCallable[_shard_pb2.CommitRequest, _shard_pb2.CommitReply]
+    """All commits of a term over one call, each answered before the next is sent. It ends with the first one that is
+    refused. The last one again changes nothing and has the same answer.
+    """
     Export: _grpc.UnaryUnaryMultiCallable[_shard_pb2.ExportRequest, _shard_pb2.ExportReply]
     """Shard 0 only: collect all parts of a version from the shards and write the model file."""
     Shutdown: _grpc.UnaryUnaryMultiCallable[_shard_pb2.ShutdownRequest, _shard_pb2.ShutdownReply]
@@ -72,7 +75,10 @@ class ShardAsyncStub(ShardStub):
     """The initial values are complete: publish version 0."""
     Aggregate: _aio.UnaryUnaryMultiCallable[_shard_pb2.CommitRequest, _shard_pb2.AggregateReply]  # type: ignore[assignment]
     """Only when norms are clipped: sum the gradients of the commit that follows, answer with their norm."""
-    Commit: _aio.UnaryUnaryMultiCallable[_shard_pb2.CommitRequest, _shard_pb2.CommitReply]  # type: ignore[assignment]
+    Commit: _aio.StreamStreamMultiCallable[_shard_pb2.CommitRequest, _shard_pb2.CommitReply]  # type: ignore[assignment]
+    """All commits of a term over one call, each answered before the next is sent. It ends with the first one that is
+    refused. The last one again changes nothing and has the same answer.
+    """
     Export: _aio.UnaryUnaryMultiCallable[_shard_pb2.ExportRequest, _shard_pb2.ExportReply]  # type: ignore[assignment]
     """Shard 0 only: collect all parts of a version from the shards and write the model file."""
     Shutdown: _aio.UnaryUnaryMultiCallable[_shard_pb2.ShutdownRequest, _shard_pb2.ShutdownReply]  # type: ignore[assignment]
@@ -128,9 +134,12 @@ class ShardServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def Commit(
         self,
-        request: _shard_pb2.CommitRequest,
+        request_iterator: _MaybeAsyncIterator[_shard_pb2.CommitRequest],
         context: _ServicerContext,
-    ) -> _typing.Union[_shard_pb2.CommitReply, _abc.Awaitable[_shard_pb2.CommitReply]]: ...
+    ) -> _typing.Union[_abc.Iterator[_shard_pb2.CommitReply], _abc.AsyncIterator[_shard_pb2.CommitReply]]:
+        """All commits of a term over one call, each answered before the next is sent. It ends with the first one that is
+        refused. The last one again changes nothing and has the same answer.
+        """
 
     @_abc_1.abstractmethod
     def Export(

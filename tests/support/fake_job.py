@@ -64,12 +64,15 @@ class FakeShard(ShardServicer):
     async def Aggregate(self, request: shard_pb2.CommitRequest, context: object) -> shard_pb2.AggregateReply:
         return shard_pb2.AggregateReply(norm_part=self.norm_part)
 
-    async def Commit(self, request: shard_pb2.CommitRequest, context: object) -> shard_pb2.CommitReply:
-        self.requests.append(request)
-        await self.commit_gate.wait()
-        assert request.version == self.version
-        await self._publish(request.version + 1)
-        return shard_pb2.CommitReply(version=request.version + 1)
+    async def Commit(
+        self, requests: AsyncIterator[shard_pb2.CommitRequest], context: object
+    ) -> AsyncIterator[shard_pb2.CommitReply]:
+        async for request in requests:
+            self.requests.append(request)
+            await self.commit_gate.wait()
+            assert request.version == self.version
+            await self._publish(request.version + 1)
+            yield shard_pb2.CommitReply(version=request.version + 1)
 
     async def Export(self, request: shard_pb2.ExportRequest, context: object) -> shard_pb2.ExportReply:
         self.requests.append(request)

@@ -23,7 +23,7 @@ from heterotrain_api.contract import Env, Role
 from heterotrain_core.layout import TensorKind, TensorSpec, make_layout
 from heterotrain_rpc.channels import make_sync_channel
 from heterotrain_rpc.session_pb2 import Manifest
-from heterotrain_rpc.shard_pb2 import CommitContribution, CommitRequest, ConfigureRequest, PublishRequest
+from heterotrain_rpc.shard_pb2 import CommitContribution, CommitReply, CommitRequest, ConfigureRequest, PublishRequest
 from heterotrain_rpc.shard_pb2_grpc import ShardStub
 from shard_job import global_arena, tensors_of
 from support.credentials import JOB_UID, credentials
@@ -194,6 +194,10 @@ def start(shards: Sequence[Shard], first: Worker) -> None:
     assert configure(shards) == ["", ""]
     assert first.push(INITIAL_ITERATION, START) == [PushStatus.COMPLETE] * 2
     assert [s.stub().Publish(PublishRequest(term=1), timeout=SECONDS).refusal for s in shards] == ["", ""]
+
+
+def commit(stub: ShardStub, request: CommitRequest) -> CommitReply:
+    return next(iter(stub.Commit(iter([request]), timeout=SECONDS)))
 
 
 def order(version: int, *workers: int, **fields: Any) -> CommitRequest:

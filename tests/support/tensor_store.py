@@ -28,6 +28,7 @@ class MemoryStore:
         self.ranges: dict[PushKey, set[tuple[int, int]]] = {}
         self.calls: list[tuple[str, int, int]] = []
         self.held = 0
+        self.answers = 0
         self._num_received: Counter[PushKey] = Counter()
         self._versions: dict[int, bytes] = {}
         self._changed = threading.Condition()
@@ -62,6 +63,16 @@ class MemoryStore:
                 ranges.add((offset, num_bytes))
                 self._num_received[key] += num_bytes
             return PushStatus.COMPLETE if self._num_received[key] >= self.num_bytes else PushStatus.PARTIAL
+
+    def answered(self) -> None:
+        with self._changed:
+            self.answers += 1
+            self._changed.notify_all()
+
+    def wait_for_answers(self, count: int) -> bool:
+        """An answer is noted after it has been sent."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.answers >= count, 10.0)
 
     @contextmanager
     def snapshot(self, term: int, version: int, wait_seconds: float) -> Iterator[Held | None]:

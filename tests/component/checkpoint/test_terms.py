@@ -21,7 +21,7 @@ from heterotrain_core.progress import to_document
 from heterotrain_core.run_values import Manifest as Model
 from heterotrain_rpc import shard_pb2
 from heterotrain_rpc.session_pb2 import Manifest
-from support.live_shards import LAYOUT, SECONDS, SPECS, ThreadShard, Worker, order, start
+from support.live_shards import LAYOUT, SECONDS, SPECS, ThreadShard, Worker, commit, order, start
 from support.proxy import Fault, Proxy
 
 GRADIENT = {"weight": torch.ones(3, 5), "count": torch.tensor(1)}
@@ -67,7 +67,7 @@ def test_what_is_late_of_the_older_term_is_refused_on_every_way(tmp_path: Path, 
     with Worker(0, shards, tmp_path) as worker:
         start(shards, worker)
         assert worker.push(0, GRADIENT) == [PushStatus.COMPLETE] * 2
-        assert [s.stub().Commit(order(0, 0), timeout=SECONDS).version for s in shards] == [1, 1]
+        assert [commit(s.stub(), order(0, 0)).version for s in shards] == [1, 1]
         assert save(shards, 1).refusal == ""
         want = worker.pull(1)
         # Half of a push is there; its connection, a slow one, breaks and will be tried again. A pull waits.
@@ -92,7 +92,7 @@ def test_what_is_late_of_the_older_term_is_refused_on_every_way(tmp_path: Path, 
         assert late == ["ps-1 refused: term 1 is over, the present one is 2"]
         for shard in shards:
             with pytest.raises(grpc.RpcError) as refused:
-                shard.stub().Commit(order(1, 0), timeout=SECONDS)
+                commit(shard.stub(), order(1, 0))
             assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION  # type: ignore[attr-defined]
     restore = shard_pb2.RestoreRequest(term=2, version=1, files=opened.files)
     calls = [s.stub().Restore.future(restore, timeout=SECONDS) for s in shards]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +17,19 @@ from safetensors.torch import load_file
 from heterotrain.ps.__main__ import main
 from heterotrain.transport.base import PushStatus, RefusedError, TransportError
 from heterotrain_api.contract import Env, ExitCode, Role
-from heterotrain_rpc.shard_pb2 import ExportRequest, ShutdownRequest
-from support.live_shards import ARGUMENTS, SECONDS, START, ProcessShard, ThreadShard, Worker, configure, order, start
+from heterotrain_rpc.shard_pb2 import CommitRequest, ExportRequest, ShutdownRequest
+from support.live_shards import (
+    ARGUMENTS,
+    SECONDS,
+    START,
+    ProcessShard,
+    ThreadShard,
+    Worker,
+    commit,
+    configure,
+    order,
+    start,
+)
 
 
 @pytest.fixture
@@ -35,7 +47,7 @@ def test_a_job_from_its_first_push_to_its_model_file(shards: list[ThreadShard], 
             assert worker.push(0, gradient) == [PushStatus.COMPLETE] * 2
         parts = [s.stub().Aggregate(order(0, 0, 1), timeout=SECONDS).norm_part for s in shards]
         assert sum(parts) == 15 * 2.0**2
-        replies = [s.stub().Commit(order(0, 0, 1, clip_coefficient=0.5), timeout=SECONDS) for s in shards]
+        replies = [commit(s.stub(), order(0, 0, 1, clip_coefficient=0.5)) for s in shards]
         assert [r.version for r in replies] == [1, 1]
         pulled = second.pull(1)
         assert (pulled["weight"].tolist(), pulled["count"].item()) == ([[1.0] * 5] * 3, 1)
@@ -59,7 +71,7 @@ def test_what_cannot_be_is_answered_with_the_reason_and_the_shard_goes_on(
     assert all("optimizer `LBFGS` cannot run" in refusal for refusal in configure(shards, optimizer="LBFGS"))
     stub = shards[0].stub()
     with pytest.raises(grpc.RpcError) as error:
-        stub.Commit(order(0), timeout=SECONDS)
+        commit(stub, order(0))
     assert error.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert "no model yet" in (error.value.details() or "")
     with Worker(0, shards, tmp_path) as worker:
@@ -71,15 +83,32 @@ def test_what_cannot_be_is_answered_with_the_reason_and_the_shard_goes_on(
         assert error.value.code() is grpc.StatusCode.FAILED_PRECONDITION
         assert "another model is here in term 1: optimizer" in (error.value.details() or "")
         with pytest.raises(grpc.RpcError) as error:
-            stub.Commit(order(0, 0, norm_type=-1.0), timeout=SECONDS)
+            commit(stub, order(0, 0, norm_type=-1.0))
         assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert "norm_type must be above 0" in (error.value.details() or "")
         request = ExportRequest(term=1, folder="/etc", file="a.safetensors")
         assert "not be /etc" in stub.Export(request, timeout=SECONDS).refusal
         worker.push(0, {"weight": -torch.ones(3, 5), "count": torch.tensor(1)})
         for shard in shards:
-            shard.stub().Commit(order(0, 0), timeout=SECONDS)
+            commit(shard.stub(), order(0, 0))
         assert worker.pull(1)["weight"].tolist() == [[1.0] * 5] * 3
+
+
+def test_a_shard_that_ends_does_not_wait_for_the_next_commit(
+    shards: list[ThreadShard], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heterotrain.ps.__main__._GRACE_SECONDS", 1000.0)
+    orders: queue.SimpleQueue[CommitRequest | None] = queue.SimpleQueue()
+    with Worker(0, shards, tmp_path) as worker:
+        start(shards, worker)
+        worker.push(0, START)
+        orders.put(order(0, 0))
+        replies = iter(shards[0].stub().Commit(iter(orders.get, None), timeout=SECONDS))
+        assert next(replies).version == 1
+        shards[0].stub().Shutdown(ShutdownRequest(), timeout=SECONDS)
+        assert list(replies) == []
+        shards[0].wait()
+        orders.put(None)
 
 
 def test_a_shard_without_memory_does_not_blame_the_model(
@@ -113,7 +142,7 @@ def test_processes_end_in_peace_on_request_and_on_a_signal(tmp_path: Path) -> No
         start(processes, worker)
         worker.push(0, {"weight": -torch.ones(3, 5), "count": torch.tensor(1)})
         for shard in processes:
-            shard.stub().Commit(order(0, 0), timeout=SECONDS)
+            commit(shard.stub(), order(0, 0))
         assert worker.pull(1)["weight"].tolist() == [[1.0] * 5] * 3
         waiting = stack.enter_context(ThreadPoolExecutor(1)).submit(worker.pull, 2)
         processes[1].process.send_signal(signal.SIGTERM)

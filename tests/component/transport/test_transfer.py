@@ -123,6 +123,8 @@ def test_a_broken_push_leaves_its_range_unreceived_and_is_applied_once_when_trie
         ("received", 0, 1 << 20),
         ("received", 1 << 20, store.num_bytes - (1 << 20)),
     ]
+    assert store.wait_for_answers(1)
+    assert store.answers == 1, "a push that broke had none"
 
 
 def test_a_shard_that_stops_answering_is_given_up_in_time(store: MemoryStore, serve: Serve, connect: Connect) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import threading
 
 import pytest
@@ -37,7 +38,7 @@ def test_the_last_one_who_came_is_woken_first(monkeypatch: pytest.MonkeyPatch) -
         thread.join(10.0)
 
     assert woken == came[::-1]
-    assert changed._waiting == []
+    assert not changed._waiting
 
 
 def test_everybody_is_woken_and_may_wait_again() -> None:
@@ -72,4 +73,62 @@ def test_a_wait_ends_when_its_time_is_up() -> None:
     with changed:
         changed.wait(0.001)
 
-    assert changed._waiting == []
+    assert not changed._waiting
+
+
+class Waiting:
+    """Threads that wait until they are woken, one after the other."""
+
+    def __init__(self, changed: LastFirst, count: int, seconds: float = 20.0) -> None:
+        self.changed, self.woken = changed, 0
+        self.threads = [threading.Thread(target=self._wait, args=(seconds,)) for _ in range(count)]
+        for before, thread in enumerate(self.threads):
+            thread.start()
+            while len(changed._waiting) <= before:
+                pass
+
+    def _wait(self, seconds: float) -> None:
+        with self.changed:
+            self.changed.wait(seconds)
+            self.woken += 1
+
+    def join(self) -> None:
+        for thread in self.threads:
+            thread.join(10.0)
+
+
+def test_only_one_is_woken_at_a_time() -> None:
+    changed = LastFirst(threading.RLock())
+    waiting = Waiting(changed, 3)
+    with changed:
+        changed.notify_all()
+        first = list(changed._waiting)
+        assert [own._waiters == collections.deque() for own in first] == [False, False, True]  # type: ignore[attr-defined]
+    waiting.join()
+    assert waiting.woken == 3
+
+
+def test_who_is_told_again_before_it_has_run_forgets_nobody() -> None:
+    changed = LastFirst(threading.RLock())
+    waiting = Waiting(changed, 4)
+    with changed:
+        for _ in range(3):
+            changed.notify_all()
+    waiting.join()
+    assert waiting.woken == 4
+
+
+def test_whose_time_was_up_when_it_was_woken_wakes_the_next_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    wait = threading.Condition.wait
+
+    def late(condition: threading.Condition, timeout: float | None = None) -> bool:
+        wait(condition, timeout)
+        return False
+
+    changed = LastFirst(threading.RLock())
+    monkeypatch.setattr(threading.Condition, "wait", late)
+    waiting = Waiting(changed, 3)
+    with changed:
+        changed.notify_all()
+    waiting.join()
+    assert (waiting.woken, changed._turn, changed._to_wake) == (3, None, [])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 import grpc
 import grpc.aio
 
+from heterotrain.coordinator.commit_stream import COMMIT_SECONDS, CommitStream
 from heterotrain.coordinator.messages import manifest_message
 from heterotrain_api.contract import ps_name
 from heterotrain_api.trainer_config import CheckpointConfig, TrainerConfig
@@ -32,8 +33,6 @@ STARTUP_SECONDS: Final = 120.0
 """How long a shard may take to answer at all, once there is something to tell it."""
 SETUP_SECONDS: Final = 60.0
 """For laying out the model, or publishing the initial values."""
-COMMIT_SECONDS: Final = 300.0
-"""For one update: seconds for gigabytes on a slow machine. A shard that dies ends the call at once."""
 EXPORT_SECONDS: Final = 600.0
 SHUTDOWN_SECONDS: Final = 5.0
 STANDING_SECONDS: Final = 10.0
@@ -58,11 +57,12 @@ class ShardError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One shard's name, channel and stub."""
+    """One shard's name, channel and stub, and the call that its commits go over."""
 
     name: str
     channel: grpc.aio.Channel
     stub: ShardAsyncStub
+    commits: CommitStream
 
 
 def clip_coefficient(norm_parts: Sequence[float], clip: Clip) -> float:
@@ -238,7 +238,10 @@ class Shards:
         await _all([_call(s, call) for s, call in zip(self._shards, begun, strict=True)])
 
     def _commits(self, request: shard_pb2.CommitRequest) -> Commits:
-        return [s.stub.Commit(request, timeout=COMMIT_SECONDS) for s in self._shards]
+        begun = [asyncio.ensure_future(s.commits.commit(request)) for s in self._shards]
+        for commit in begun:  # the term may end before somebody asks what became of it
+            commit.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        return begun
 
     async def export(self, version: int, file: str) -> str:
         """Have shard 0 write a version; returns the path. Raises `ValueError` with its reason if it cannot."""
@@ -250,6 +253,7 @@ class Shards:
 
     async def shut_down(self) -> list[str]:
         """Tell all shards to end, then close the channels; what went wrong, in words (nobody waits for it)."""
+        self._end_commits()
         request = shard_pb2.ShutdownRequest()
         answers = await asyncio.gather(
             *(_call(s, s.stub.Shutdown(request, timeout=SHUTDOWN_SECONDS)) for s in self._shards),
@@ -260,8 +264,14 @@ class Shards:
 
     async def close(self) -> None:
         """Close the channels; the shards go on."""
+        self._end_commits()
         for shard in self._shards:
             await shard.channel.close()
+
+    def _end_commits(self) -> None:
+        # A server that is told to end waits for the calls that are open.
+        for shard in self._shards:
+            shard.commits.close()
 
     async def _first(self, call: Callable[[Shard], Awaitable[R]]) -> R:
         """Call shard 0 for something that may take too long, or fail, without harm to the job (`ValueError`)."""
@@ -334,7 +344,7 @@ def _contribution(key: out.GradientKey, weight: float) -> shard_pb2.CommitContri
 def _connect(name: str, address: str, credentials: Credentials) -> Shard:
     channel = make_channel(address, name, credentials)
     stub: ShardAsyncStub = ShardStub(channel)
-    return Shard(name, channel, stub)
+    return Shard(name, channel, stub, CommitStream(stub))
 
 
 async def _call(shard: Shard, call: Awaitable[R]) -> R:

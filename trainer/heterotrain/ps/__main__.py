@@ -77,6 +77,7 @@ async def serve(settings: Settings, announce: Callable[[int, int], None], ended:
             await ended.wait()
         finally:
             store.close("the parameter server is shutting down")
+            service.close()
             await asyncio.to_thread(stop_metrics)
             await control.stop(_GRACE_SECONDS)
     _log.info("%s ends", settings.name)

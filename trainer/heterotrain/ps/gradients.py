@@ -170,6 +170,11 @@ class Gradients:
             raise RefusedError(f"the gradient for {name} cannot be committed: it {state}")
         return gradient.arena
 
+    def is_complete(self, name: GradientName) -> bool:
+        """Whether all that is pushed of a gradient to this shard is here and finite."""
+        gradient = self._waiting.get(name)
+        return self._target(name) == 0 or (gradient is not None and gradient.state is State.COMPLETE)
+
     def initial(self) -> torch.Tensor | None:
         """Take the initial values out: those of the lowest worker, if several pushed; drop the others.
 

@@ -35,6 +35,10 @@ class MeasuredStore(ShardStore):
             f"{PREFIX}shard_commit_seconds", "From the order of a commit to its version.", buckets=SECONDS,
             registry=registry,
         )  # fmt: skip
+        self._made = Counter(
+            f"{PREFIX}shard_commits_made_ahead", "Whose version had been made before they were ordered.",
+            registry=registry,
+        )  # fmt: skip
         version = Gauge(f"{PREFIX}shard_version", "Newest version here; -1 before there is one.", registry=registry)
         version.set_function(lambda: self.standing()[1])
         term = Gauge(f"{PREFIX}shard_term", "Term of the model here; -1 before there is one.", registry=registry)
@@ -61,7 +65,17 @@ class MeasuredStore(ShardStore):
 
     def commit(self, order: CommitOrder) -> int:
         """As `ShardStore.commit`."""
-        began = time.perf_counter()
+        began, found = time.perf_counter(), self.found_made
         version = super().commit(order)
         self._commits.observe(time.perf_counter() - began)
+        self._made.inc(self.found_made - found)
+        return version
+
+    def commit_made(self, order: CommitOrder) -> int | None:
+        """As `ShardStore.commit_made`."""
+        began = time.perf_counter()
+        version = super().commit_made(order)
+        if version is not None:
+            self._commits.observe(time.perf_counter() - began)
+            self._made.inc()
         return version

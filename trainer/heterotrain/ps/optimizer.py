@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import torch
 
@@ -37,10 +37,14 @@ _WHY_NOT: Final = {
 EXECUTION_OPTIONS: Final = ("foreach", "fused", "capturable")
 """They choose how a step is run on the script's device, not what it computes. Shards choose for themselves: ignored."""
 
+_ENCODER: Final = json.JSONEncoder(sort_keys=True, allow_nan=False)
+"""`json.dumps` makes one for each call, and each worker has one in every round, while others wait for its word."""
+
 _STATEFUL: Final = ("amsgrad", "centered")
 """Options that decide which tensors the optimizer keeps; they cannot change once it has some."""
 
 
+@cache
 def elementwise_optimizers() -> tuple[str, ...]:
     """Names of the classes of the installed `torch.optim` that can run on shards."""
     return tuple(name for name in _ELEMENTWISE if hasattr(torch.optim, name))
@@ -71,7 +75,7 @@ def encode_group(name: str, group: Mapping[str, object]) -> str:
     known = _constructor_options(check_optimizer(name))
     values = {k: _plain(v) for k, v in group.items() if k in known and k not in EXECUTION_OPTIONS}
     try:
-        text = json.dumps(values, sort_keys=True, allow_nan=False)
+        text = _ENCODER.encode(values)
     except (TypeError, ValueError) as error:
         raise ValueError(f"optimizer `{name}`: hyperparameters must be finite numbers, not {values}") from error
     decode_group(name, text)
@@ -149,6 +153,8 @@ class ShardOptimizer:
         self._hyperparameters = [decode_group(name, text) for text in groups]
         self._parameters = [torch.nn.Parameter(_view(values, slot)) for slot in self._slots]
         self._gradients = [_view(gradients, slot) for slot in self._slots]
+        self._kept: dict[torch.Tensor, dict[str, Any]] = {}
+        """What `keep` has copied."""
         members: list[list[torch.nn.Parameter]] = [[] for _ in groups]
         for slot, parameter in zip(self._slots, self._parameters, strict=True):
             members[slot.group].append(parameter)
@@ -162,8 +168,10 @@ class ShardOptimizer:
     @property
     def state_bytes(self) -> int:
         """Bytes of the optimizer's state now."""
-        states = [state for optimizer in self._optimizers for state in optimizer.state.values()]
-        return sum(t.nbytes for state in states for t in state.values() if isinstance(t, torch.Tensor))
+        # Lists: another thread may step, keep or undo meanwhile.
+        states = [state for optimizer in self._optimizers for state in [*optimizer.state.values()]]
+        states += [*self._kept.values()]
+        return sum(t.nbytes for state in states for t in [*state.values()] if isinstance(t, torch.Tensor))
 
     def states(self) -> dict[int, dict[str, torch.Tensor]]:
         """What the optimizer keeps for each piece, by the index of its tensor; the tensors themselves, not copies."""
@@ -204,6 +212,22 @@ class ShardOptimizer:
         for slot, parameter in zip(self._slots, self._parameters, strict=True):
             parameter.data = _view(values, slot)
 
+    def keep(self) -> None:
+        """Copy the state, so that the next step can be undone."""
+        for optimizer in self._optimizers:
+            for parameter, state in optimizer.state.items():
+                self._kept[parameter] = _copied(state, self._kept.get(parameter, {}))
+
+    def undo(self) -> None:
+        """Go back to the state that was kept last. The values are the caller's: see `rebind`."""
+        for optimizer in self._optimizers:
+            for parameter in [*optimizer.state]:
+                kept = self._kept.get(parameter)
+                if kept is None:  # it had none before the step
+                    del optimizer.state[parameter]
+                else:  # the two change places, so that nothing is allocated in a steady state
+                    optimizer.state[parameter], self._kept[parameter] = kept, optimizer.state[parameter]
+
     def step(self, groups: Sequence[str], scale: float, absent: frozenset[int]) -> None:
         """One step on the aggregate in place, each group's rate multiplied by `scale`; passes `absent` tensors over.
 
@@ -219,6 +243,18 @@ class ShardOptimizer:
             parameter.grad = None if slot.tensor in absent else gradient
         for optimizer in self._optimizers:
             step_plainly(optimizer)
+
+
+def _copied(state: Mapping[str, Any], memory: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy, where possible in the tensors of `memory`."""
+    return {key: _copy(value, memory.get(key)) for key, value in state.items()}
+
+
+def _copy(value: Any, memory: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    fits = isinstance(memory, torch.Tensor) and (memory.shape, memory.dtype) == (value.shape, value.dtype)
+    return memory.copy_(value) if fits else value.clone()
 
 
 def _view(arena: torch.Tensor, slot: Slot) -> torch.Tensor:

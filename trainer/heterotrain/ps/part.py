@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import torch
 
@@ -15,9 +16,13 @@ from heterotrain.ps.versions import Versions
 from heterotrain.tensors import allocate, elements, torch_dtype
 from heterotrain_core.layout import Piece, TensorKind, make_layout
 
+AHEAD_BYTES: Final = 64 << 20
+"""Values and optimizer's state of a shard that works ahead: it holds them twice. Of more, the copy would take as long
+as it saves."""
+
 
 class Part:
-    """Bookkeeping (`gradients`, `versions`, `pool`) is under the store's lock; the rest is for one commit at a time.
+    """Bookkeeping (`gradients`, `versions`, `pool`) is under the store's lock; the rest is for one command at a time.
 
     Raises `ValueError` if the model cannot be laid out, `MemoryError` if there is no memory for it.
     """
@@ -38,10 +43,15 @@ class Part:
         self._total = allocate(self.num_bytes)
         self._values: torch.Tensor | None = None
         self._optimizer: ShardOptimizer | None = None
+        self._small = False
+        self._spare: torch.Tensor | None = None
+        """Arena of the version that is made ahead."""
+        self._ahead: CommitOrder | None = None
+        """What was made ahead."""
 
     @property
     def expected_bytes(self) -> int:
-        """Bytes of values and optimizer state once training is under way."""
+        """Bytes of values and optimizer state once training is under way; twice that, if the shard works ahead."""
         groups = [decode_group(self.spec.optimizer, text) for text in self.spec.groups]
         kinds = {(slot.group, slot.dtype) for slot in self._slots}
         state = {
@@ -66,6 +76,7 @@ class Part:
         """Take the initial values over and set the optimizer up on them."""
         self._values = values
         self._optimizer = ShardOptimizer(self.spec.optimizer, self.spec.groups, self._slots, values, self._total)
+        self._small = self.expected_bytes <= AHEAD_BYTES
 
     def pack(self, arena: torch.Tensor) -> memoryview:
         """Copy the present values, in `arena`, and the optimizer's state: the content of a checkpoint's file."""
@@ -118,6 +129,59 @@ class Part:
             scale_parameters(self._total, self.regions, order.clip_coefficient)
         optimizer.step(order.groups, order.scale, order.absent)
         update_buffers(target, self._total, self.regions, order.scale, stale=bool(order.stale))
+
+    @property
+    def may_work_ahead(self) -> bool:
+        """There is little enough of everything to have it twice."""
+        return self._small
+
+    def give_up_working_ahead(self) -> None:
+        """It does not work here; no more of it."""
+        self._small = False
+
+    @property
+    def is_prepared(self) -> bool:
+        """`prepare` was called since the last version was made."""
+        return self._spare is not None
+
+    @property
+    def is_ahead(self) -> bool:
+        """A version was made ahead, and neither taken nor undone."""
+        return self._ahead is not None
+
+    def prepare(self, source: torch.Tensor, spare: torch.Tensor) -> None:
+        """Copy what `work_ahead` will change: the values in `source` to the arena `spare`, and the optimizer's state.
+
+        `spare` is given back by `take_ahead` or `undo`.
+        """
+        self._spare = spare
+        spare.copy_(source)
+        self._started().keep()
+
+    def work_ahead(self, order: CommitOrder) -> None:
+        """As `update`, for an order that has not come yet; after `prepare` and `sum`."""
+        assert self._spare is not None, "prepare() comes first"  # noqa: S101 - our own order of calls
+        self._ahead = order
+        self.update(self._spare, self._spare, order)
+
+    def has_made(self, order: CommitOrder) -> bool:
+        """The version that `order` makes was made ahead."""
+        return self._ahead is not None and self._ahead == order
+
+    def take_ahead(self, order: CommitOrder) -> torch.Tensor | None:
+        """The arena with the version that `order` makes, if that is what was made ahead; else call `undo`."""
+        if not self.has_made(order):
+            return None
+        spare, self._spare, self._ahead = self._spare, None, None
+        return spare
+
+    def undo(self) -> torch.Tensor | None:
+        """Take back what was made ahead, or prepared for it; returns the spare arena, if there is one."""
+        if self._ahead is not None:
+            self._started().undo()
+            self._values = None
+        spare, self._spare, self._ahead = self._spare, None, None
+        return spare
 
     def tensor_at(self, offset: int) -> str:
         """Name of the tensor that byte `offset` of the arena belongs to."""

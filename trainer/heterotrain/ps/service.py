@@ -1,6 +1,6 @@
 """The gRPC side of a shard: the coordinator's commands, translated and answered.
 
-Numbers are computed in one thread of their own, so that the event loop always answers. Malformed requests end with
+Numbers are never computed in the event loop's thread, so that it always answers. Malformed requests end with
 INVALID_ARGUMENT, those that do not fit the shard's state with FAILED_PRECONDITION, each with the reason.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -73,6 +73,9 @@ class ShardService(ShardServicer):
         self._shut_down = shut_down
         self._spec: ShardSpec | None = None
         self._addresses: tuple[str, ...] = ()
+        self._closing = False
+        self._waiting: set[asyncio.Task[Any]] = set()
+        """Calls that wait for the next commit."""
 
     async def Configure(  # noqa: N802 - gRPC's name
         self, request: shard_pb2.ConfigureRequest, context: Context
@@ -122,12 +125,11 @@ class ShardService(ShardServicer):
         return shard_pb2.AggregateReply(norm_part=part)
 
     async def Commit(  # noqa: N802
-        self, request: shard_pb2.CommitRequest, context: Context
-    ) -> shard_pb2.CommitReply:
-        """Make the next version."""
-        begin = time.perf_counter()
-        version = await self._judged(context, lambda: self._store.commit(order_from(request)))
-        return shard_pb2.CommitReply(version=version, seconds=time.perf_counter() - begin)
+        self, requests: AsyncIterator[shard_pb2.CommitRequest], context: Context
+    ) -> AsyncIterator[shard_pb2.CommitReply]:
+        """Make the next versions."""
+        while (request := await self._next(requests)) is not None:
+            yield await self._commit(request, context)
 
     async def Export(  # noqa: N802
         self, request: shard_pb2.ExportRequest, context: Context
@@ -191,6 +193,44 @@ class ShardService(ShardServicer):
         """End the process, after this answer."""
         self._shut_down()
         return shard_pb2.ShutdownReply()
+
+    def close(self) -> None:
+        """End the calls that only wait for the next commit: a server that stops would wait for them."""
+        self._closing = True
+        for call in self._waiting:
+            call.cancel()
+
+    async def _next(self, requests: AsyncIterator[shard_pb2.CommitRequest]) -> shard_pb2.CommitRequest | None:
+        call = asyncio.current_task()
+        assert call is not None, "gRPC runs handlers in tasks"  # noqa: S101 - for type checkers
+        self._waiting.add(call)
+        try:
+            return None if self._closing else await anext(requests, None)
+        except asyncio.CancelledError:
+            if not self._closing:
+                raise
+            call.uncancel()  # an end in peace, which the peer is told
+            return None
+        finally:
+            self._waiting.discard(call)
+
+    async def _commit(self, request: shard_pb2.CommitRequest, context: Context) -> shard_pb2.CommitReply:
+        begin = time.perf_counter()
+        try:
+            order = order_from(request)
+        except ValueError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        version = self._commit_made(order)
+        if version is None:
+            version = await self._judged(context, lambda: self._store.commit(order))
+        return shard_pb2.CommitReply(version=version, seconds=time.perf_counter() - begin)
+
+    def _commit_made(self, order: CommitOrder) -> int | None:
+        """What has nothing to compute needs no other thread, which all workers would wait for."""
+        try:
+            return self._store.commit_made(order)
+        except (ValueError, RefusedError):
+            return None  # told as for any other
 
     def _exported_spec(self, term: int) -> ShardSpec:
         if self._spec is None or self._spec.term != term:

@@ -17,6 +17,7 @@ import torch
 
 from heterotrain.checkpoint.state import Unpacker
 from heterotrain.ps.arithmetic import not_finite
+from heterotrain.ps.foresight import Foresight, result
 from heterotrain.ps.gradients import Gradient, State, push_status
 from heterotrain.ps.last_first import LastFirst
 from heterotrain.ps.part import Part
@@ -63,6 +64,11 @@ class ShardStore:
         """Version and contributions whose sum is at hand."""
         self._blobs: dict[int, memoryview] = {}
         """What is read beside the versions: captures, and files of a checkpoint that is being restored."""
+        self._foresight = Foresight()
+        self.found_made = 0
+        """Commits whose version had been made before they were ordered."""
+        self._due = False
+        """A gradient has come that `_work_ahead` waits for."""
         self._closed = ""
         """Why nothing is served any more."""
 
@@ -86,7 +92,22 @@ class ShardStore:
             self._check(part, gradient)
         with self._changed:
             self._settled.wait_for(lambda: gradient.state is not State.CHECKING)
+            if mine and gradient.state is State.COMPLETE and part is self._part:
+                self._due = self._foresight.arrived(gradient.name) or self._due
             return push_status(gradient.state)
+
+    def answered(self) -> None:
+        """See `TensorStore.answered`. Make the version that is expected, if all of it is here, or prepare for it.
+
+        All workers wait from the last gradient until its version can be read. Most of that time the order is on its
+        way: the worker's word to the coordinator, and the coordinator's to the shards. Where rounds are alike the order
+        is known before, and it finds its work done. Nobody sees a version that was not ordered: its values lie in
+        memory of their own, the optimizer's state is copied before, and any other command undoes it first.
+        """
+        with self._changed:
+            due, self._due = self._due, False
+        if due:
+            self._work_ahead()
 
     @contextmanager
     def snapshot(self, term: int, version: int, wait_seconds: float) -> Iterator[Snapshot | None]:
@@ -121,6 +142,7 @@ class ShardStore:
                 if present != version or present < 0:
                     raise RefusedError(f"version {version} cannot be kept any more: the present one is {present}")
                 values = part.versions.values
+            self._undo(part)
             blob = part.pack(values)
             self.offer(term, capture_version(version), blob)
             return len(blob)
@@ -195,6 +217,7 @@ class ShardStore:
             expected = part.expected_bytes
             with self._changed:
                 self._part, self._last, self._summed = part, None, None
+                self._foresight, self._due = Foresight(), False
                 self._blobs.clear()
                 self._changed.notify_all()
             return expected
@@ -233,6 +256,7 @@ class ShardStore:
         """Sum the gradients of the commit that follows and return their norm's part (`arithmetic.norm_part`)."""
         with self._command:
             part, gradients = self._gather(order)
+            self._undo(part)
             with self._breaking():
                 self._sum(part, order, gradients)
                 return part.norm_part(order.norm_type, order.absent)
@@ -240,29 +264,82 @@ class ShardStore:
     def commit(self, order: CommitOrder) -> int:
         """Carry a commit out and return the version that it made. The last one again: no effect, the same answer."""
         with self._command:
+            return self._commit(order)
+
+    def commit_made(self, order: CommitOrder) -> int | None:
+        """As `commit`, if there is nothing to compute for it: its version was made ahead. Waits for no other command.
+
+        `None`: call `commit`.
+        """
+        if not self._command.acquire(blocking=False):
+            return None
+        try:
             with self._changed:
-                part = self._of_term(order.term)
-                if order == self._last:
-                    return part.versions.present
-            part, gradients = self._gather(order)
-            with self._breaking():
-                if order.contributions:
-                    self._make_version(part, order, gradients)
-                else:
-                    with self._changed:
-                        part.versions.advance(order.retain)
-            with self._changed:
-                for name in (*(n for n, _ in order.contributions), *order.discard):
-                    part.gradients.finish(name)
-                self._last, self._summed = order, None
-                self._changed.notify_all()
+                part = self._part
+            made = part is not None and part.is_ahead and part.has_made(result(order))
+            return self._commit(order) if made else None
+        finally:
+            self._command.release()
+
+    def _commit(self, order: CommitOrder) -> int:
+        with self._changed:
+            part = self._of_term(order.term)
+            if order == self._last:
                 return part.versions.present
+        # Before anything that was made ahead is taken: a gradient that was in it may have been dropped since.
+        part, gradients = self._gather(order)
+        with self._breaking():
+            if order.contributions:
+                self._make_version(part, order, gradients)
+            else:
+                self._undo(part)
+                with self._changed:
+                    part.versions.advance(order.retain)
+        with self._changed:
+            for name in (*(n for n, _ in order.contributions), *order.discard):
+                part.gradients.finish(name)
+            self._last, self._summed = order, None
+            self._changed.notify_all()
+            version = part.versions.present
+        if part.may_work_ahead:  # now that nobody waits any more
+            expected = self._foresight.foresee(order)
+            with self._changed:
+                self._foresight.expect(expected, part.gradients.is_complete)
+        return version
+
+    def _work_ahead(self) -> None:
+        with self._command:
+            with self._changed:
+                part, order = self._part, self._foresight.expected
+                if self._closed or part is None or order is None or self._summed is not None:
+                    return
+                complete = self._foresight.is_complete
+            if part.is_ahead or not part.may_work_ahead:
+                return
+            try:
+                self._prepare(part)
+                if complete:
+                    _, gradients = self._gather(order)
+                    part.sum(gradients, [weight for _, weight in _ordered(order)])
+                    part.work_ahead(order)
+            except RefusedError:
+                return  # a gradient that had come was dropped: its worker has a new incarnation
+            except Exception as error:  # noqa: BLE001 - whatever it was, the commit does it again and says so
+                _log.warning("versions are made only when they are ordered from now on: %s", error or repr(error))
+                part.give_up_working_ahead()
+                self._undo(part)
 
     @property
     def bytes_held(self) -> int:
         """Bytes of all tensors held: versions, gradients, aggregate, optimizer state."""
         with self._changed:
             return self._part.bytes_held if self._part else 0
+
+    @property
+    def is_ahead(self) -> bool:
+        """A version has been made that nobody has ordered yet."""
+        with self._changed:
+            return self._part is not None and self._part.is_ahead
 
     def versions(self) -> tuple[int, ...]:
         """Versions that can be read now, ascending."""
@@ -312,12 +389,32 @@ class ShardStore:
                 part.compensate(gradient, now=now, base=base, strength=order.compensation * weights[name])
 
     def _make_version(self, part: Part, order: CommitOrder, gradients: Sequence[torch.Tensor]) -> None:
-        self._sum(part, order, gradients)
+        made = part.take_ahead(result(order))
+        self.found_made += made is not None
+        if made is None:
+            self._undo(part)
+            self._sum(part, order, gradients)
         with self._changed:
-            source, target = part.versions.begin(order.retain)
-        part.update(source, target, order)
+            source, target = part.versions.begin(order.retain, made)
+        if made is None:
+            part.update(source, target, order)
         with self._changed:
             part.versions.finish(target)
+
+    def _prepare(self, part: Part) -> None:
+        """Copy what `Part.work_ahead` changes. The first gradient of a round is early: nobody waits for that."""
+        if not part.is_prepared:
+            with self._changed:
+                source, target = part.versions.values, part.pool.take()
+            part.prepare(source, target)
+
+    def _undo(self, part: Part) -> None:
+        """Forget what was made ahead."""
+        with self._breaking():
+            target = part.undo()
+        if target is not None:
+            with self._changed:
+                part.pool.give(target)
 
     def _check(self, part: Part, gradient: Gradient) -> None:
         """Settle a gradient that has become whole; on an error a later duplicate tries again."""

@@ -67,13 +67,15 @@ class Versions:
         self.present = version
         self._held[self.present] = Published(arena)
 
-    def begin(self, retain: frozenset[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    def begin(self, retain: frozenset[int], made: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
         """Drop what is not retained and say where the next version is made: (present values, memory for the next).
 
-        The two are the same arena if it may be changed in place; else the caller copies. Until `finish` only
-        retained versions can be read.
+        The two are the same arena if it may be changed in place; else the caller copies. It may have been `made` in
+        memory of its own already. Until `finish` only retained versions can be read.
         """
         source = self._drop(retain)
+        if made is not None:
+            return source.arena, made
         in_use = source.readers > 0 or source in self._held.values()
         return source.arena, self._pool.take() if in_use else source.arena
 

@@ -132,6 +132,10 @@ class TensorStore(Protocol):
         """The range lies in the reserved memory as a whole (not called for a broken transfer)."""
         ...
 
+    def answered(self) -> None:
+        """A push has had its answer: what can be done now keeps nobody waiting."""
+        ...
+
     def snapshot(self, term: int, version: int, wait_seconds: float) -> AbstractContextManager[Snapshot | None]:
         """Hold a version for reading; `None` if it was not published within `wait_seconds`."""
         ...

@@ -116,6 +116,7 @@ class Service:
         for span, source in zip(spans or (Span(0, 0),), sources or (None,), strict=True):
             status = self._receive(key, span, source)
         self._connection.send_frame(Reply(Status(status)), None)
+        self._store.answered()
 
     def _receive(self, key: PushKey, span: Span, source: int | None) -> PushStatus:
         """`source`: where the range lies in the peer's memory; `None`: it is sent."""
