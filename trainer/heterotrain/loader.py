@@ -1,15 +1,15 @@
-"""The loader: a `torch.utils.data.DataLoader` that is fed with the micro-batches of the grants at hand."""
+"""The loader: batches are made of the micro-batches of the grants at hand, with processes by PyTorch's `DataLoader`."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 from heterotrain.engine import Engine
 from heterotrain.errors import UsageError
@@ -36,7 +36,7 @@ class LoaderOptions:
 class GrantSampler:
     """A batch sampler over the grants at hand. Its iterator *ends* when there is none, and goes on when there is again.
 
-    The `DataLoader` asks for one more batch each time it has received one, so whatever grant has arrived meanwhile is
+    A `DataLoader` asks for one more batch each time it has received one, so whatever grant has arrived meanwhile is
     fetched ahead, and nothing that was not granted ever is.
     """
 
@@ -63,6 +63,26 @@ class GrantSampler:
         self.sent.append(batch)
         indices = self._order.indices(batch.ranges)
         return SeededIndices(indices, self._engine.seed, batch.ranges[0].epoch) if self._seeded else indices
+
+
+class BatchesHere:
+    """What a `DataLoader` without processes gives, without what it does around each batch.
+
+    That is 0.15 ms of processor time, with caches as a step leaves them; a worker with a tenth of a core waits 1.5 ms.
+    """
+
+    def __init__(self, dataset: Any, sampler: Iterator[list[int]], collate: Callable[[list[Any]], Any]) -> None:
+        self._dataset = dataset
+        self._sampler = sampler
+        self._collate = collate
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        indices = next(self._sampler)
+        at_once = getattr(self._dataset, "__getitems__", None)
+        return self._collate(at_once(indices) if at_once else [self._dataset[index] for index in indices])
 
 
 class Loader:
@@ -96,7 +116,7 @@ class Loader:
         if options.num_workers > 0:
             leave_inherited_alone()
         self._pinned = options.pin_memory and device.type == "cuda"
-        self._data = DataLoader(
+        self._data: Iterable[Any] = DataLoader(
             dataset,
             batch_sampler=cast("Any", self._sampler),
             num_workers=options.num_workers,
@@ -110,6 +130,9 @@ class Loader:
             # Else the loader would draw its base seed from the training process's random state.
             generator=torch.Generator().manual_seed(stable_seed(engine.seed, "loader", engine.rank)),
         )
+        if options.num_workers == 0 and not self._pinned and not options.timeout:
+            collate = default_collate if options.collate_fn is None else options.collate_fn
+            self._data = BatchesHere(dataset, self._sampler, collate)
         self._iterator: Iterator[Any] | None = None
         self._ahead: list[Any] = []
         """The next batch, if it was fetched already."""
