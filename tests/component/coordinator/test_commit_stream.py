@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
+import pytest
 
 from heterotrain.coordinator.commit_stream import CommitStream
 from heterotrain_rpc.shard_pb2 import CommitReply, CommitRequest
@@ -52,14 +53,14 @@ def make_shard() -> Shard:
 
 
 @asynccontextmanager
-async def commits(shard: Shard, seconds: float = 30.0) -> AsyncIterator[tuple[CommitStream, grpc.aio.Server]]:
+async def commits(shard: Shard) -> AsyncIterator[tuple[CommitStream, grpc.aio.Server]]:
     server = grpc.aio.server()
     add_ShardServicer_to_server(shard, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         stub: ShardAsyncStub = ShardStub(channel)
-        stream = CommitStream(stub, commit_seconds=seconds)
+        stream = CommitStream(stub)
         yield stream, server
         stream.close()
         await server.stop(0)
@@ -103,10 +104,14 @@ async def test_a_shard_that_is_gone_is_told_at_once() -> None:
 
 async def test_a_commit_without_an_answer_is_given_up_and_its_call_with_it() -> None:
     shard = make_shard()
-    async with commits(shard, seconds=0.2) as (stream, _):
-        assert await version_after(stream, Shard.SILENT) is grpc.StatusCode.DEADLINE_EXCEEDED
+    async with commits(shard) as (stream, _):
         assert await version_after(stream, 0) == 1
-    assert shard.calls == [[Shard.SILENT], [0]]
+        stream.commit_seconds = 0.2
+        assert await version_after(stream, Shard.SILENT) is grpc.StatusCode.DEADLINE_EXCEEDED
+        await asyncio.wait_for(shard.ended.wait(), 10.0)
+        stream.commit_seconds = 30.0
+        assert await version_after(stream, 1) == 2
+    assert shard.calls == [[0, Shard.SILENT], [1]]
 
 
 async def test_close_ends_the_call() -> None:
@@ -117,6 +122,18 @@ async def test_close_ends_the_call() -> None:
         await asyncio.wait_for(shard.ended.wait(), 10.0)
         assert await version_after(stream, 1) == 2
     assert shard.calls == [[0], [1]]
+
+
+async def test_close_ends_the_commit_that_is_under_way() -> None:
+    shard = make_shard()
+    async with commits(shard) as (stream, _):
+        commit = asyncio.ensure_future(version_after(stream, Shard.SILENT))
+        await asyncio.wait_for(shard.silent.wait(), 10.0)
+        stream.close()
+        with pytest.raises(asyncio.CancelledError):
+            await commit
+        await asyncio.wait_for(shard.ended.wait(), 10.0)
+    assert shard.calls == [[Shard.SILENT]]
 
 
 async def test_a_commit_that_is_cancelled_takes_its_call_with_it() -> None:

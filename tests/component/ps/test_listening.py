@@ -108,7 +108,22 @@ def test_a_shard_that_ends_does_not_wait_for_the_next_commit(
         shards[0].stub().Shutdown(ShutdownRequest(), timeout=SECONDS)
         assert list(replies) == []
         shards[0].wait()
+        assert not shards[0].running
         orders.put(None)
+
+
+def test_a_commit_whose_call_broke_before_the_answer_is_carried_out_once(
+    shards: list[ThreadShard], tmp_path: Path
+) -> None:
+    with Worker(0, shards, tmp_path) as worker:
+        start(shards, worker)
+        for version in range(4):  # the later ones are made ahead
+            worker.push(version, {"weight": -torch.ones(3, 5), "count": torch.tensor(version)})
+            for shard in shards:
+                stub = shard.stub()
+                assert commit(stub, order(version, 0)).version == version + 1
+                assert commit(stub, order(version, 0)).version == version + 1
+            assert worker.pull(version + 1)["weight"].tolist() == [[version + 1.0] * 5] * 3
 
 
 def test_a_shard_without_memory_does_not_blame_the_model(

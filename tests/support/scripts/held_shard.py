@@ -9,22 +9,24 @@ import time
 from pathlib import Path
 from unittest.mock import patch
 
+import torch
+
 from heterotrain.ps.__main__ import main
-from heterotrain.ps.store import ShardStore
+from heterotrain.ps.part import Part
 from heterotrain.ps.values import CommitOrder
 
-commit = ShardStore.commit
+update = Part.update
 
 
-def held_commit(store: ShardStore, order: CommitOrder) -> int:
-    """As `ShardStore.commit`, in the same thread, later."""
+def held_update(part: Part, source: torch.Tensor, target: torch.Tensor, order: CommitOrder) -> None:
+    """As `Part.update`, in the same thread, later."""
     if os.environ["HETEROTRAIN_NAME"] == "ps-0" and order.version == int(os.environ["HELD_VERSION"]):
         folder = Path(os.environ["HOLD"])
         (folder / "holding").touch()
         while not (folder / "release").exists():
             time.sleep(0.01)
-    return commit(store, order)
+    update(part, source, target, order)
 
 
-with patch.object(ShardStore, "commit", held_commit):
+with patch.object(Part, "update", held_update):
     sys.exit(main())

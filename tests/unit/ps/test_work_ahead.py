@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from heterotrain.ps.arithmetic import update_buffers
 from heterotrain.ps.gradients import ArenaPool
 from heterotrain.ps.optimizer import elementwise_optimizers
-from heterotrain.ps.part import Part
 from heterotrain.ps.store import ShardStore
 from heterotrain.ps.values import GradientName
 from heterotrain.transport.base import PushStatus, RefusedError, capture_version
@@ -211,6 +210,24 @@ def test_every_step_is_tried() -> None:
     assert sorted(step for step, *_ in marks.args[1]) == sorted(NAMES)
 
 
+def test_what_came_while_the_order_was_looked_at_is_made_by_the_next_answer() -> None:
+    pair = Pair()
+    store = pair.jobs[0].stores[0]
+    pair.round()
+    for worker in USUAL:  # of the round after the next, before the next is over
+        pair.push(worker)
+    pair.version += 1
+    for worker in USUAL:
+        pair.push(worker)
+    pair.version -= 1
+    pair.commit()
+    assert not pair.ahead
+    store.answered()
+    assert pair.ahead
+    pair.commit()
+    pair.check()
+
+
 def test_a_version_that_is_being_made_is_not_waited_for() -> None:
     pair = Pair()
     for _ in range(2):
@@ -269,16 +286,22 @@ def test_a_large_model_is_not_held_twice(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_without_memory_for_it_versions_are_made_when_they_are_ordered(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def none(self: Part, source: torch.Tensor, spare: torch.Tensor) -> None:
-        raise MemoryError("no memory")
+    def none(value: Any, memory: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.dtype is torch.bfloat16:
+            raise MemoryError("no memory")
+        return value.clone() if isinstance(value, torch.Tensor) else value
 
-    monkeypatch.setattr(Part, "prepare", none)
+    monkeypatch.setattr("heterotrain.ps.optimizer._copy", none)
     pair = Pair()
     for _ in range(6):
         pair.round()
     assert [record.getMessage() for record in caplog.records] == [
         "versions are made only when they are ordered from now on: no memory"
     ]
+    part = pair.jobs[0].stores[0]._part
+    assert part is not None
+    assert part._optimizer is not None
+    assert part._optimizer._kept == {}
 
 
 @pytest.mark.parametrize("seed", range(3))

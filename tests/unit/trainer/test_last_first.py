@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import threading
+import time
 
 import pytest
 
@@ -84,8 +85,9 @@ class Waiting:
         self.threads = [threading.Thread(target=self._wait, args=(seconds,)) for _ in range(count)]
         for before, thread in enumerate(self.threads):
             thread.start()
-            while len(changed._waiting) <= before:
-                pass
+            until = time.monotonic() + 10.0
+            while len(changed._waiting) <= before and time.monotonic() < until:
+                time.sleep(0.001)  # lets it have the interpreter
 
     def _wait(self, seconds: float) -> None:
         with self.changed:
@@ -122,8 +124,8 @@ def test_whose_time_was_up_when_it_was_woken_wakes_the_next_one_too(monkeypatch:
     wait = threading.Condition.wait
 
     def late(condition: threading.Condition, timeout: float | None = None) -> bool:
-        wait(condition, timeout)
-        return False
+        woken = wait(condition, timeout)
+        return woken and condition not in changed._waiting
 
     changed = LastFirst(threading.RLock())
     monkeypatch.setattr(threading.Condition, "wait", late)

@@ -37,11 +37,28 @@ class CommitStream:
 
     def __init__(self, stub: ShardAsyncStub, *, commit_seconds: float = COMMIT_SECONDS) -> None:
         self._stub = stub
-        self._commit_seconds = commit_seconds
+        self.commit_seconds = commit_seconds
+        """For the shard to answer a commit in."""
         self._call: _Call | None = None
+        self._under_way: asyncio.Task[object] | None = None
 
     async def commit(self, request: shard_pb2.CommitRequest) -> shard_pb2.CommitReply:
         """The shard's answer. Raises `grpc.aio.AioRpcError` for what it refuses, or if it is gone or too late."""
+        self._under_way = asyncio.current_task()
+        try:
+            return await self._commit(request)
+        finally:
+            self._under_way = None
+
+    def close(self) -> None:
+        """End the call; a commit that is under way is cancelled."""
+        if self._under_way is not None:
+            self._under_way.cancel()
+        call, self._call = self._call, None
+        if call is not None:
+            call.cancel()
+
+    async def _commit(self, request: shard_pb2.CommitRequest) -> shard_pb2.CommitReply:
         call, self._call = self._call, None
         if call is not None:
             try:
@@ -52,20 +69,14 @@ class CommitStream:
                 _log.info("the call of the commits has ended and is made again: %s", error.details())
         return await self._on(self._stub.Commit(), request)
 
-    def close(self) -> None:
-        """End the call. A commit that is under way is its caller's to cancel."""
-        call, self._call = self._call, None
-        if call is not None:
-            call.cancel()
-
     async def _on(self, call: _Call, request: shard_pb2.CommitRequest) -> shard_pb2.CommitReply:
         try:
-            async with asyncio.timeout(self._commit_seconds):
+            async with asyncio.timeout(self.commit_seconds):
                 reply = await _exchange(call, request)
         except BaseException as error:
             call.cancel()
             if isinstance(error, TimeoutError):
-                details = f"no answer to a commit within {self._commit_seconds:g} s"
+                details = f"no answer to a commit within {self.commit_seconds:g} s"
                 raise _error(grpc.StatusCode.DEADLINE_EXCEEDED, details) from None
             raise
         self._call = call
@@ -82,7 +93,8 @@ async def _exchange(call: _Call, request: shard_pb2.CommitRequest) -> shard_pb2.
         return reply
     code = await call.code()
     # An end in peace, as of a shard that is shut down, is no answer either.
-    raise _error(grpc.StatusCode.UNAVAILABLE if code is grpc.StatusCode.OK else code, await call.details() or "")
+    details = await call.details() or "it has ended the call of the commits"
+    raise _error(grpc.StatusCode.UNAVAILABLE if code is grpc.StatusCode.OK else code, details)
 
 
 def _error(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:

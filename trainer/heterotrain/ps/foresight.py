@@ -24,11 +24,12 @@ class Foresight:
 
     def foresee(self, order: CommitOrder) -> CommitOrder | None:
         """An order was carried out: what to `expect` next. Takes milliseconds with a thousand workers."""
+        before, self._following = self._following, None
+        if order.clip_coefficient is not None or order.compensation > 0.0 or not order.contributions:
+            return None
         now = result(order)
-        alike = self._following == now and bool(now.contributions)
         self._following = following(now)
-        plain = now.clip_coefficient is None and now.compensation == 0.0
-        return self._following if alike and plain else None
+        return self._following if before == now else None
 
     def expect(self, order: CommitOrder | None, is_here: Callable[[GradientName], bool]) -> None:
         """Expect this one. `is_here`: whether a gradient is complete already."""

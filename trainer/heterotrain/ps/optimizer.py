@@ -228,6 +228,10 @@ class ShardOptimizer:
                 else:  # the two change places, so that nothing is allocated in a steady state
                     optimizer.state[parameter], self._kept[parameter] = kept, optimizer.state[parameter]
 
+    def forget_kept(self) -> None:
+        """Let go of what `keep` has copied; nothing can be undone any more."""
+        self._kept.clear()
+
     def step(self, groups: Sequence[str], scale: float, absent: frozenset[int]) -> None:
         """One step on the aggregate in place, each group's rate multiplied by `scale`; passes `absent` tensors over.
 

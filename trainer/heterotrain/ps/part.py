@@ -51,7 +51,7 @@ class Part:
 
     @property
     def expected_bytes(self) -> int:
-        """Bytes of values and optimizer state once training is under way; twice that, if the shard works ahead."""
+        """Bytes of values and optimizer state once training is under way, without the copies for working ahead."""
         groups = [decode_group(self.spec.optimizer, text) for text in self.spec.groups]
         kinds = {(slot.group, slot.dtype) for slot in self._slots}
         state = {
@@ -136,8 +136,9 @@ class Part:
         return self._small
 
     def give_up_working_ahead(self) -> None:
-        """It does not work here; no more of it."""
+        """It does not work here; no more of it. After `undo`."""
         self._small = False
+        self._started().forget_kept()
 
     @property
     def is_prepared(self) -> bool:

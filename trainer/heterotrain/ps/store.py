@@ -102,7 +102,8 @@ class ShardStore:
         All workers wait from the last gradient until its version can be read. Most of that time the order is on its
         way: the worker's word to the coordinator, and the coordinator's to the shards. Where rounds are alike the order
         is known before, and it finds its work done. Nobody sees a version that was not ordered: its values lie in
-        memory of their own, the optimizer's state is copied before, and any other command undoes it first.
+        memory of their own, the optimizer's state is copied before, and any other command that needs the state undoes
+        it first.
         """
         with self._changed:
             due, self._due = self._due, False
@@ -301,10 +302,12 @@ class ShardStore:
             self._last, self._summed = order, None
             self._changed.notify_all()
             version = part.versions.present
-        if part.may_work_ahead:  # now that nobody waits any more
+        if part.may_work_ahead:  # pulls no longer wait; what is left is the answer
             expected = self._foresight.foresee(order)
             with self._changed:
                 self._foresight.expect(expected, part.gradients.is_complete)
+                # Who has just brought the last one has not asked yet, and will be told so.
+                self._due = self._due or self._foresight.is_complete
         return version
 
     def _work_ahead(self) -> None:
@@ -326,8 +329,8 @@ class ShardStore:
                 return  # a gradient that had come was dropped: its worker has a new incarnation
             except Exception as error:  # noqa: BLE001 - whatever it was, the commit does it again and says so
                 _log.warning("versions are made only when they are ordered from now on: %s", error or repr(error))
-                part.give_up_working_ahead()
                 self._undo(part)
+                part.give_up_working_ahead()
 
     @property
     def bytes_held(self) -> int:
