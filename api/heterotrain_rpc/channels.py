@@ -109,3 +109,9 @@ class SyncDeadlineGuard(grpc.UnaryUnaryClientInterceptor):
         """Pass the call on if it has a deadline."""
         require_deadline(client_call_details.method, client_call_details.timeout)
         return continuation(client_call_details, request)
+
+
+def rpc_error(code: grpc.StatusCode, details: str | None) -> grpc.aio.AioRpcError:
+    """What a call ends with, for one whose end was seen in another way than by an error."""
+    none = grpc.aio.Metadata()
+    return grpc.aio.AioRpcError(code, none, none, details=details)

@@ -20,6 +20,7 @@ import grpc.aio
 from heterotrain.errors import PeerLostError
 from heterotrain_api.contract import ExitCode
 from heterotrain_rpc import session_pb2 as pb
+from heterotrain_rpc.channels import rpc_error
 from heterotrain_rpc.session_pb2_grpc import SessionStub
 
 JOIN_SECONDS: Final = 300.0
@@ -231,8 +232,7 @@ async def _first_message(call: Call, messages: Messages, join: pb.Join) -> pb.Co
             return await anext(messages)
         except grpc.aio.AioRpcError as error:
             return error
-    none = grpc.aio.Metadata()
-    return grpc.aio.AioRpcError(await call.code(), none, none, details=await call.details())
+    return rpc_error(await call.code(), await call.details())
 
 
 def _dismissal(message: pb.CoordinatorMessage) -> PeerLostError | None:

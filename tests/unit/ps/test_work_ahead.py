@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heterotrain.ps.arithmetic import update_buffers
-from heterotrain.ps.gradients import ArenaPool
 from heterotrain.ps.optimizer import elementwise_optimizers
+from heterotrain.ps.part import Part
 from heterotrain.ps.store import ShardStore
 from heterotrain.ps.values import GradientName
 from heterotrain.transport.base import PushStatus, RefusedError, capture_version
@@ -44,15 +44,16 @@ class Pair:
         self.generator = torch.Generator().manual_seed(5)
 
     @property
-    def ahead(self) -> bool:
-        """A version that nobody has ordered has been made."""
-        return self.jobs[0].stores[0].is_ahead
-
-    @property
-    def pool(self) -> ArenaPool:
+    def part(self) -> Part:
+        """Of the job whose shard works ahead."""
         part = self.jobs[0].stores[0]._part
         assert part is not None
-        return part.pool
+        return part
+
+    @property
+    def ahead(self) -> bool:
+        """A version that nobody has ordered has been made."""
+        return self.part.is_ahead
 
     def push(self, worker: int) -> None:
         values = {name: torch.randn(t.shape, generator=self.generator).to(t.dtype) for name, t in START.items()}
@@ -74,13 +75,17 @@ class Pair:
             self.push(worker)
         self.commit(weights, **fields)
 
+    def rounds(self, count: int) -> None:
+        for _ in range(count):
+            self.round()
+
     def check(self) -> None:
         ours, theirs = (job.read(self.version) for job in self.jobs)
         assert all(torch.equal(ours[name], theirs[name]) for name in START)
         packed = [captured(job.stores[0], self.version) for job in self.jobs]
         assert packed[0] == packed[1], "the optimizer's state"
-        pool, part = self.pool, self.jobs[0].stores[0]._part
-        assert part is not None
+        part = self.part
+        pool = part.pool
         waiting = [g.arena for g in part.gradients._waiting.values() if g.arena is not None]
         held = [published.arena for published in part.versions._held.values()]
         arenas = {arena.data_ptr() for arena in (*pool._free, *waiting, *held)}
@@ -193,14 +198,12 @@ def test_whatever_is_ordered_the_bits_are_the_same(optimizer: str, steps: list[s
 def test_what_is_as_foreseen_uses_it_and_what_is_not_undoes_it(step: str, of_use: int, afterwards: int) -> None:
     pair = Pair()
     store = pair.jobs[0].stores[0]
-    for _ in range(3):
-        pair.round()
+    pair.rounds(3)
     assert store.found_made == 1, "the third round was foreseen"
     getattr(Steps(), step)(pair)
     assert store.found_made == 1 + of_use
     pair.check()
-    for _ in range(3):
-        pair.round()
+    pair.rounds(3)
     assert store.found_made == 1 + of_use + afterwards
     pair.check()
 
@@ -230,8 +233,7 @@ def test_what_came_while_the_order_was_looked_at_is_made_by_the_next_answer() ->
 
 def test_a_version_that_is_being_made_is_not_waited_for() -> None:
     pair = Pair()
-    for _ in range(2):
-        pair.round()
+    pair.rounds(2)
     for worker in USUAL:
         pair.push(worker)
     store, order = pair.jobs[0].stores[0], pair.jobs[0].order(2, USUAL, groups=[pair.group])
@@ -245,8 +247,7 @@ def test_a_version_that_is_being_made_is_not_waited_for() -> None:
 
 def test_a_new_term_begins_without_what_was_made_ahead() -> None:
     pair = Pair()
-    for _ in range(2):
-        pair.round()
+    pair.rounds(2)
     for worker in USUAL:
         pair.push(worker)
     assert pair.ahead
@@ -258,8 +259,7 @@ def test_a_new_term_begins_without_what_was_made_ahead() -> None:
 
 def test_a_worker_that_comes_back_before_the_commit_takes_its_gradient_away() -> None:
     pair = Pair()
-    for _ in range(2):
-        pair.round()
+    pair.rounds(2)
     pair.push(1)
     for job in pair.jobs:
         job.stores[0].seat(1, ("cpu-0", "cpu-1", "cpu-2"), [1, 2, 1])
@@ -293,15 +293,12 @@ def test_without_memory_for_it_versions_are_made_when_they_are_ordered(
 
     monkeypatch.setattr("heterotrain.ps.optimizer._copy", none)
     pair = Pair()
-    for _ in range(6):
-        pair.round()
+    pair.rounds(6)
     assert [record.getMessage() for record in caplog.records] == [
         "versions are made only when they are ordered from now on: no memory"
     ]
-    part = pair.jobs[0].stores[0]._part
-    assert part is not None
-    assert part._optimizer is not None
-    assert part._optimizer._kept == {}
+    assert pair.part._optimizer is not None
+    assert pair.part._optimizer._kept == {}
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -359,8 +356,7 @@ def test_a_step_that_fails_half_way_is_undone(monkeypatch: pytest.MonkeyPatch) -
         update_buffers(*arguments, **options)
 
     pair = Pair()
-    for _ in range(2):
-        pair.round()
+    pair.rounds(2)
     monkeypatch.setattr("heterotrain.ps.part.update_buffers", buffers)
     pair.round()
     assert not fails

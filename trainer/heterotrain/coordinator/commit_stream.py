@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 
 from heterotrain_rpc import shard_pb2
+from heterotrain_rpc.channels import rpc_error
 
 if TYPE_CHECKING:  # exists only for type checkers
     from heterotrain_rpc.shard_pb2_grpc import ShardAsyncStub
@@ -77,7 +78,7 @@ class CommitStream:
             call.cancel()
             if isinstance(error, TimeoutError):
                 details = f"no answer to a commit within {self.commit_seconds:g} s"
-                raise _error(grpc.StatusCode.DEADLINE_EXCEEDED, details) from None
+                raise rpc_error(grpc.StatusCode.DEADLINE_EXCEEDED, details) from None
             raise
         self._call = call
         return reply
@@ -94,9 +95,4 @@ async def _exchange(call: _Call, request: shard_pb2.CommitRequest) -> shard_pb2.
     code = await call.code()
     # An end in peace, as of a shard that is shut down, is no answer either.
     details = await call.details() or "it has ended the call of the commits"
-    raise _error(grpc.StatusCode.UNAVAILABLE if code is grpc.StatusCode.OK else code, details)
-
-
-def _error(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
-    none = grpc.aio.Metadata()
-    return grpc.aio.AioRpcError(code, none, none, details=details)
+    raise rpc_error(grpc.StatusCode.UNAVAILABLE if code is grpc.StatusCode.OK else code, details)

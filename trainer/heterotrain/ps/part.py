@@ -43,7 +43,8 @@ class Part:
         self._total = allocate(self.num_bytes)
         self._values: torch.Tensor | None = None
         self._optimizer: ShardOptimizer | None = None
-        self._small = False
+        self.may_work_ahead = False
+        """There is little enough of everything to have it twice, and it has not failed yet."""
         self._spare: torch.Tensor | None = None
         """Arena of the version that is made ahead."""
         self._ahead: CommitOrder | None = None
@@ -76,7 +77,7 @@ class Part:
         """Take the initial values over and set the optimizer up on them."""
         self._values = values
         self._optimizer = ShardOptimizer(self.spec.optimizer, self.spec.groups, self._slots, values, self._total)
-        self._small = self.expected_bytes <= AHEAD_BYTES
+        self.may_work_ahead = self.expected_bytes <= AHEAD_BYTES
 
     def pack(self, arena: torch.Tensor) -> memoryview:
         """Copy the present values, in `arena`, and the optimizer's state: the content of a checkpoint's file."""
@@ -130,14 +131,9 @@ class Part:
         optimizer.step(order.groups, order.scale, order.absent)
         update_buffers(target, self._total, self.regions, order.scale, stale=bool(order.stale))
 
-    @property
-    def may_work_ahead(self) -> bool:
-        """There is little enough of everything to have it twice."""
-        return self._small
-
     def give_up_working_ahead(self) -> None:
         """It does not work here; no more of it. After `undo`."""
-        self._small = False
+        self.may_work_ahead = False
         self._started().forget_kept()
 
     @property

@@ -338,12 +338,6 @@ class ShardStore:
         with self._changed:
             return self._part.bytes_held if self._part else 0
 
-    @property
-    def is_ahead(self) -> bool:
-        """A version has been made that nobody has ordered yet."""
-        with self._changed:
-            return self._part is not None and self._part.is_ahead
-
     def versions(self) -> tuple[int, ...]:
         """Versions that can be read now, ascending."""
         with self._changed:
